@@ -1,0 +1,1 @@
+//! Typed resources (skeleton).
