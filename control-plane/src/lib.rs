@@ -1,1 +1,3 @@
-//! skeleton
+//! The control plane: one watch per environment towards the source, versions and differences towards the nodes.
+
+pub mod backend;
