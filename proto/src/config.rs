@@ -261,8 +261,9 @@ pub struct TransferPart {
 /// Proof of life that says what was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The version whose transfer (if it needed one) precedes this message on the stream.
-    pub delivered: Version,
+    /// The version whose transfer (if it needed one) precedes this message on the stream; nothing when the node
+    /// holds nothing and nothing was sent.
+    pub delivered: Option<Version>,
     /// The newest revision the replica holds.
     pub head: Revision,
     /// How long ago the replica's source was last proven alive.

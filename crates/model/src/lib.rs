@@ -10,6 +10,7 @@
 pub mod content;
 pub mod diff;
 pub mod digest;
+pub mod guard;
 pub mod key;
 pub mod mutant;
 pub mod resource;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use headwater_model::{Digest, Revision};
 use prost::Message;
 
-use super::version::{self, change_from, digest_from, key_from, prose, required, resource_from, text};
+use super::version::{
+    self, change_from, digest_from, key_from, optional, prose, required, resource_from, text,
+};
 use super::{Invalid, bad};
 use crate::config::{
     Begin, FallbackAnswer, Goaway, GoawayReason, Progress, ReplicaMessage, Standing, TransferPart,
@@ -27,7 +29,7 @@ impl ReplicaMessage {
                 last: part.last,
             }),
             Self::Progress(progress) => F::Progress(wire::Progress {
-                delivered: Some(version::version(&progress.delivered)),
+                delivered: progress.delivered.as_ref().map(version::version),
                 head: progress.head.0,
                 source_proof_age_ms: millis(progress.source_proof_age),
                 standing: Some(standing(progress.standing)),
@@ -65,7 +67,7 @@ impl ReplicaMessage {
                 last: part.last,
             }),
             F::Progress(progress) => Self::Progress(Progress {
-                delivered: required(progress.delivered, "progress")?,
+                delivered: optional(progress.delivered)?,
                 head: Revision(progress.head),
                 source_proof_age: Duration::from_millis(progress.source_proof_age_ms),
                 standing: standing_from(progress.standing)?,

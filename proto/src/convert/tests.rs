@@ -115,7 +115,7 @@ fn every_replica_message_survives_the_wire() {
         }),
         ReplicaMessage::Part(part),
         ReplicaMessage::Progress(Progress {
-            delivered: version(3),
+            delivered: Some(version(3)),
             head: Revision(4),
             source_proof_age: Duration::from_millis(1500),
             standing: Standing::Live,
