@@ -7,6 +7,8 @@
 //! Keys here are relative to `<prefix>/`, as bytes, and include those that are not content: the content proof is
 //! over all of them.
 
+pub mod etcd;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

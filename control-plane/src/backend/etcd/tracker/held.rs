@@ -1,0 +1,141 @@
+//! What has been delivered so far: every key below the prefix with its revisions, and the safe revision.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use headwater_model::{Digest, Revision};
+
+use super::input::{Found, Proof, ProofQuestion, value_hash};
+use crate::backend::{Entry, KeyEvent, ResumePoint};
+
+/// The revisions of one key. No value: the store keeps those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Revisions {
+    create: Revision,
+    modified: Revision,
+    /// `None` for a key that comes from the file: it was not seen with its value by this process.
+    value: Option<Digest>,
+}
+
+/// One history up to its safe revision.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) cluster_id: u64,
+    /// The safe revision: the highest up to which every event is known to have been delivered.
+    pub(super) revision: Revision,
+    keys: BTreeMap<Bytes, Revisions>,
+}
+
+/// How a proof came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The same history up to the safe revision.
+    Same,
+    /// Another one, with the evidence in a sentence.
+    Different(String),
+}
+
+// === impl Held ===
+
+impl Held {
+    /// From the last known good file.
+    pub(super) fn from_resume(point: ResumePoint) -> Self {
+        let keys = point
+            .keys
+            .into_iter()
+            .map(|k| (k.key, Revisions { create: k.create_revision, modified: k.mod_revision, value: None }))
+            .collect();
+        Self { cluster_id: point.cluster_id, revision: point.revision, keys }
+    }
+
+    /// From a full read.
+    pub(super) fn from_entries(cluster_id: u64, revision: Revision, entries: &[Entry]) -> Self {
+        let keys = entries.iter().map(|entry| (entry.key.clone(), Revisions::of(entry))).collect();
+        Self { cluster_id, revision, keys }
+    }
+
+    /// Takes over one event that was delivered.
+    pub(super) fn apply(&mut self, event: &KeyEvent) {
+        match event {
+            KeyEvent::Put(entry) => {
+                self.keys.insert(entry.key.clone(), Revisions::of(entry));
+            }
+            KeyEvent::Delete { key, .. } => {
+                self.keys.remove(key);
+            }
+        }
+    }
+
+    /// Whether an event at or below the safe revision proves that it had not been delivered: what is held of its
+    /// key is older than it. (A key that is absent may have been deleted later: that proves nothing.)
+    pub(super) fn was_missed(&self, event: &KeyEvent) -> bool {
+        self.keys.get(event.key()).is_some_and(|held| held.modified < event.revision())
+    }
+
+    /// Whether the event is one that was delivered before.
+    pub(super) fn is_repeat(&self, event: &KeyEvent) -> bool {
+        match (self.keys.get(event.key()), event) {
+            (Some(held), _) => held.modified >= event.revision(),
+            (None, KeyEvent::Delete { .. }) => true,
+            (None, KeyEvent::Put(_)) => false,
+        }
+    }
+
+    /// W7: what to ask a member before a watch is created on it.
+    pub(super) fn question(&self) -> ProofQuestion {
+        let newest = self.keys.iter().max_by_key(|(_, revisions)| revisions.modified);
+        ProofQuestion {
+            revision: self.revision,
+            newest: newest.map_or(Revision::ZERO, |(_, revisions)| revisions.modified),
+            key: newest.map(|(key, _)| key.clone()),
+        }
+    }
+
+    /// W7: judges the answer to [`Held::question`].
+    pub(super) fn judge(&self, proof: &Proof) -> Verdict {
+        let held = self.keys.len() as u64;
+        if let Some(newer) = &proof.newer {
+            return Verdict::Different(format!(
+                "etcd holds {} as written by revision {}, later than anything held of that revision",
+                String::from_utf8_lossy(newer),
+                self.revision
+            ));
+        }
+        if proof.count != held {
+            return Verdict::Different(format!(
+                "etcd had {} keys at revision {}, {held} are held of it",
+                proof.count, self.revision
+            ));
+        }
+        let Some((key, revisions)) = self.keys.iter().max_by_key(|(_, revisions)| revisions.modified) else {
+            return Verdict::Same;
+        };
+        if proof.newest.is_some_and(|found| revisions.agrees(&found)) {
+            return Verdict::Same;
+        }
+        Verdict::Different(format!(
+            "the newest key held, {} of revision {}, is another one in etcd at revision {}",
+            String::from_utf8_lossy(key),
+            revisions.modified,
+            self.revision
+        ))
+    }
+}
+
+// === impl Revisions ===
+
+impl Revisions {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            create: entry.create_revision,
+            modified: entry.mod_revision,
+            value: Some(value_hash(&entry.value)),
+        }
+    }
+
+    fn agrees(&self, found: &Found) -> bool {
+        self.create == found.create_revision
+            && self.modified == found.mod_revision
+            && self.value.is_none_or(|value| value == found.value)
+    }
+}

@@ -1,0 +1,41 @@
+//! Changes that wait: the newest of each key only, so that waiting is bounded by the number of keys.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use headwater_model::Revision;
+
+use crate::backend::{Batch, KeyEvent};
+
+/// Whole revisions, merged by key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Merged {
+    revision: Revision,
+    /// The newest event of each key, with its place in the stream.
+    newest: BTreeMap<Bytes, (u64, KeyEvent)>,
+    taken: u64,
+}
+
+// === impl Merged ===
+
+impl Merged {
+    /// Takes a batch that follows all taken before.
+    pub(super) fn take(&mut self, batch: Batch) {
+        self.revision = self.revision.max(batch.revision);
+        for event in batch.events {
+            self.taken += 1;
+            self.newest.insert(event.key().clone(), (self.taken, event));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.newest.is_empty()
+    }
+
+    /// One batch of all of it, in stream order.
+    pub(super) fn into_batch(self) -> Batch {
+        let mut events: Vec<_> = self.newest.into_values().collect();
+        events.sort_by_key(|(place, _)| *place);
+        Batch { revision: self.revision, events: events.into_iter().map(|(_, event)| event).collect() }
+    }
+}

@@ -1,0 +1,336 @@
+//! From nothing, or a file, to an open watch.
+
+use super::super::{MemberVersion, Page, Proof, ProofQuestion, Settings};
+use super::rig::header;
+use super::*;
+use crate::backend::Load;
+
+fn loaded(rig: &mut Rig) -> Load {
+    let told = rig.told();
+    let [SourceEvent::Loaded(load), ..] = told.as_slice() else { panic!("no load first: {told:?}") };
+    load.clone()
+}
+
+fn start_of_watch(rig: &mut Rig) -> Option<u64> {
+    rig.asked().into_iter().find_map(|action| match action {
+        Action::OpenWatch { start, .. } => Some(start.0),
+        _ => None,
+    })
+}
+
+#[test]
+fn w28_the_watch_is_opened_after_page_one_and_before_the_others() {
+    let mut rig = Rig::new(None);
+    rig.connected();
+    rig.checked(40);
+    rig.asked();
+    rig.page(42, vec![entry("routes/1", 10, 10)], true);
+    assert!(matches!(rig.asked().as_slice(), [Action::CheckHeader { .. }]), "W6: checked before the create");
+    rig.checked(43);
+    assert_eq!(start_of_watch(&mut rig), Some(43), "W5: R + 1");
+    rig.created(43);
+    let asked = rig.asked();
+    let [Action::ReadPage { revision: Some(Revision(42)), after: Some(after), .. }] = asked.as_slice() else {
+        panic!("not the next page at the same revision: {asked:?}")
+    };
+    assert_eq!(after.as_ref(), b"routes/1");
+    // What the watch delivers meanwhile waits, merged, and follows the load.
+    rig.events(44, vec![put("routes/1", 43), put("routes/9", 43)]);
+    rig.events(44, vec![delete("routes/1", 44)]);
+    rig.progress(50);
+    assert!(rig.told().is_empty(), "nothing before the load is whole");
+    assert_eq!(rig.tracker.safe_revision(), None);
+    rig.page(60, vec![entry("routes/2", 20, 20)], false);
+    let told = rig.told();
+    let [SourceEvent::Loaded(load), SourceEvent::Batch(batch), SourceEvent::Progress(Revision(50))] =
+        told.as_slice()
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(
+        (load.revision, load.continuity.clone(), load.entries.len()),
+        (Revision(42), Continuity::First, 2)
+    );
+    assert_eq!(
+        *batch,
+        Batch { revision: Revision(44), events: vec![put("routes/9", 43), delete("routes/1", 44)] }
+    );
+    assert_eq!(rig.safe(), 50);
+    assert_eq!(rig.stage(), Stage::Live);
+}
+
+#[test]
+fn w28_a_load_that_is_compacted_starts_over_within_a_bound() {
+    let mut rig = Rig::new(None);
+    let mut tries = 0;
+    while rig.blamed().is_none() {
+        rig.connected();
+        rig.checked(40);
+        rig.page(42, vec![entry("routes/1", 10, 10)], true);
+        rig.checked(42);
+        rig.created(42);
+        rig.fail(Fault::Compacted);
+        tries += 1;
+        assert!(tries < 20, "no bound");
+    }
+    assert_eq!(tries, Settings::default().load_restarts + 1);
+    assert!(rig.told().is_empty());
+}
+
+#[test]
+fn pages_are_halved_when_too_big() {
+    let mut rig = Rig::new(None);
+    rig.connected();
+    rig.checked(40);
+    rig.asked();
+    rig.fail(Fault::TooLarge);
+    let asked = rig.asked();
+    let [Action::ReadPage { limit: 2500, revision: None, .. }] = asked.as_slice() else {
+        panic!("{asked:?}")
+    };
+    rig.page(42, vec![entry("routes/1", 10, 10)], true);
+    rig.checked(42);
+    rig.created(42);
+    rig.asked();
+    rig.fail(Fault::TooLarge);
+    let asked = rig.asked();
+    let [Action::ReadPage { limit: 1250, revision: Some(Revision(42)), .. }] = asked.as_slice() else {
+        panic!("{asked:?}")
+    };
+}
+
+#[test]
+fn w5_w7_a_file_is_proven_and_resumed_at_its_safe_revision_plus_one() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(120);
+    let question = ProofQuestion {
+        revision: Revision(100),
+        newest: Revision(20),
+        key: Some(Bytes::from_static(b"routes/2")),
+    };
+    let attempt = rig.attempt;
+    assert_eq!(rig.asked().pop(), Some(Action::Prove { attempt, question }));
+    rig.proof(Rig::good_proof());
+    assert_eq!(start_of_watch(&mut rig), Some(101));
+    assert!(rig.told().is_empty());
+    rig.created(120);
+    assert_eq!(rig.told(), [SourceEvent::Resumed { cluster_id: CLUSTER }]);
+    assert_eq!((rig.stage(), rig.safe()), (Stage::CatchingUp, 100));
+}
+
+#[test]
+fn w7_each_part_of_the_proof_counts_and_a_rewind_needs_two_reads_a_second_apart() {
+    let good = Rig::good_proof();
+    let other = |found: super::super::Found| Proof { newest: Some(found), ..Rig::good_proof() };
+    let found = good.newest.expect("set");
+    let bad = [
+        Proof { count: 3, ..good.clone() },
+        Proof { newer: Some(Bytes::from_static(b"routes/7")), ..good.clone() },
+        Proof { newest: None, ..good.clone() },
+        other(super::super::Found { mod_revision: Revision(21), ..found }),
+        other(super::super::Found { create_revision: Revision(19), ..found }),
+    ];
+    for proof in bad {
+        let mut rig = Rig::new(Some(Rig::point(100)));
+        rig.connected();
+        rig.checked(120);
+        rig.proof(proof.clone());
+        rig.asked();
+        rig.pass(Duration::from_millis(999));
+        assert!(rig.asked().is_empty(), "before the second is over");
+        rig.pass(Duration::from_millis(1));
+        assert!(matches!(rig.asked().as_slice(), [Action::CheckHeader { .. }]));
+        rig.checked(120);
+        rig.proof(proof);
+        rig.page(130, vec![entry("routes/1", 10, 10)], false);
+        rig.checked(130);
+        rig.created(130);
+        assert!(matches!(loaded(&mut rig).continuity, Continuity::Rewound { .. }));
+    }
+}
+
+#[test]
+fn w7_the_value_of_the_newest_key_counts_once_it_was_seen() {
+    let mut rig = Rig::live();
+    rig.events(130, vec![put("routes/3", 130)]);
+    rig.ended(Fault::Transport);
+    rig.wait_for_connect();
+    rig.connected();
+    rig.checked(130);
+    let found = super::super::Found {
+        create_revision: Revision(130),
+        mod_revision: Revision(130),
+        value: super::super::value_hash(b"another value"),
+    };
+    rig.proof(Proof { header: header(130), count: 3, newer: None, newest: Some(found) });
+    assert!(rig.note().contains("reading once more"), "{}", rig.note());
+}
+
+#[test]
+fn a_doubt_that_the_second_read_does_not_confirm_is_dropped() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(99);
+    assert!(rig.note().contains("reading once more"), "{}", rig.note());
+    rig.pass(secs(1));
+    rig.checked(100);
+    rig.proof(Rig::good_proof());
+    assert_eq!(start_of_watch(&mut rig), Some(101));
+}
+
+#[test]
+fn w6_a_lower_head_twice_is_a_rewind_with_evidence() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(90);
+    rig.pass(secs(1));
+    rig.checked(91);
+    rig.page(91, vec![], false);
+    rig.checked(91);
+    rig.created(91);
+    let Continuity::Rewound { evidence } = loaded(&mut rig).continuity else { panic!("not rewound") };
+    assert!(evidence.contains("91") && evidence.contains("100"), "{evidence}");
+    assert_eq!(rig.safe(), 91, "the new history starts below the old one");
+}
+
+#[test]
+fn w6_another_cluster_is_a_rewind() {
+    let mut rig = Rig::new(Some(ResumePoint { cluster_id: 7, ..Rig::point(100) }));
+    rig.connected();
+    rig.checked(500);
+    rig.pass(secs(1));
+    rig.checked(500);
+    rig.page(500, vec![], false);
+    rig.checked(500);
+    rig.created(500);
+    assert!(matches!(loaded(&mut rig).continuity, Continuity::Rewound { .. }));
+    assert_eq!(rig.tracker.cluster_id(), Some(CLUSTER));
+}
+
+#[test]
+fn a_proof_that_is_compacted_makes_the_load_unproven() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(120);
+    rig.fail(Fault::Compacted);
+    rig.page(130, vec![entry("routes/1", 10, 10)], false);
+    rig.checked(130);
+    rig.created(130);
+    assert_eq!(loaded(&mut rig).continuity, Continuity::Unproven);
+}
+
+#[test]
+fn too_far_behind_is_a_proven_load() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(100 + 100_001);
+    rig.proof(Rig::good_proof());
+    assert!(matches!(rig.asked().last(), Some(Action::ReadPage { revision: None, .. })));
+    rig.page(100_200, vec![entry("routes/1", 10, 10)], false);
+    rig.checked(100_200);
+    rig.created(100_200);
+    assert_eq!(loaded(&mut rig).continuity, Continuity::Proven);
+}
+
+#[test]
+fn w7_releases_that_lose_a_deletion_at_a_resume_are_read_again() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected_as(MemberVersion::Known("3.5.17".to_owned()));
+    rig.checked(100);
+    rig.proof(Rig::good_proof());
+    assert!(matches!(rig.asked().last(), Some(Action::ReadPage { .. })));
+}
+
+#[test]
+fn w23_a_bad_release_is_refused_by_name_until_it_is_gone() {
+    let mut rig = Rig::new(None);
+    rig.connected_as(MemberVersion::Known("3.5.1".to_owned()));
+    assert_eq!(rig.stage(), Stage::Refused);
+    assert!(rig.note().contains("3.5.1"), "{}", rig.note());
+    assert_eq!(rig.blamed(), Some(Blame::Member));
+    rig.wait_for_connect();
+    assert_eq!(rig.stage(), Stage::Refused, "it does not flap");
+    rig.connected();
+    rig.checked(42);
+    rig.page(42, vec![], false);
+    rig.checked(42);
+    rig.created(42);
+    assert_ne!(rig.stage(), Stage::Refused);
+}
+
+#[test]
+fn w18_neither_learners_nor_members_without_a_leader() {
+    for (learner, has_leader) in [(true, true), (false, false)] {
+        let mut rig = Rig::new(None);
+        let member = super::super::Member {
+            endpoint: "etcd-2".to_owned(),
+            version: MemberVersion::Known("3.6.16".to_owned()),
+            cluster_id: CLUSTER,
+            member_id: MEMBER,
+            learner,
+            has_leader,
+        };
+        rig.give(Input::Connected { attempt: rig.attempt, member });
+        assert_eq!(rig.blamed(), Some(Blame::Member));
+    }
+}
+
+#[test]
+fn w4_a_connection_answered_by_two_members_is_dropped() {
+    let mut rig = Rig::new(None);
+    rig.connected();
+    rig.give(Input::HeaderChecked { attempt: rig.attempt, header: Header { member_id: 9, ..header(42) } });
+    assert!(rig.note().contains("load balancer"), "{}", rig.note());
+}
+
+#[test]
+fn every_stage_has_a_deadline() {
+    let steps: [fn(&mut Rig); 4] = [
+        |_| {},
+        Rig::connected,
+        |rig| {
+            rig.connected();
+            rig.checked(120);
+        },
+        |rig| rig.resume(120),
+    ];
+    for step in steps {
+        let mut rig = Rig::new(Some(Rig::point(100)));
+        step(&mut rig);
+        let attempt = rig.attempt;
+        rig.pass(secs(40));
+        assert_ne!(rig.attempt, attempt, "it went on by itself");
+    }
+}
+
+#[test]
+fn w1_answers_to_an_earlier_attempt_are_not_looked_at() {
+    let mut rig = Rig::new(None);
+    let old = rig.attempt;
+    rig.fail(Fault::Transport);
+    rig.wait_for_connect();
+    rig.connected();
+    rig.checked(42);
+    let page = Page { header: header(42), entries: vec![], more: false };
+    rig.asked();
+    rig.give(Input::PageRead { attempt: old, page });
+    assert!(rig.asked().is_empty());
+}
+
+#[test]
+fn a_reload_on_request_proves_and_reads() {
+    let mut rig = Rig::live();
+    rig.give(Input::Reload { reason: "the audit found a difference".to_owned() });
+    rig.resume(100);
+    rig.page(140, vec![entry("routes/1", 10, 10)], false);
+    assert!(rig.note().contains("audit"), "{}", rig.note());
+    rig.checked(140);
+    rig.created(140);
+    assert_eq!(loaded(&mut rig).continuity, Continuity::Proven);
+    rig.ended(Fault::Transport);
+    rig.wait_for_connect();
+    rig.connected();
+    rig.checked(140);
+    assert!(matches!(rig.asked().last(), Some(Action::Prove { .. })), "asked for once, read once");
+}
