@@ -1,3 +1,5 @@
 //! The control plane: one watch per environment towards the source, versions and differences towards the nodes.
 
+pub mod approval;
 pub mod backend;
+pub mod fleet;

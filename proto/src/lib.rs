@@ -2,7 +2,8 @@
 //!
 //! Wire types die in [`convert`]: planes see [`config`] and nothing generated. [`frame`] carries encoded frames, so
 //! that one transfer is encoded once and its bytes are shared by every session. [`limits`] are the numbers both
-//! sides rely on. `PROTOCOL.md` beside this crate states states, messages and their legal order.
+//! sides rely on. [`admin`] is the operators' interface. `PROTOCOL.md` beside this crate states states, messages and
+//! their legal order.
 
 pub mod config;
 pub mod convert;
@@ -31,4 +32,21 @@ pub mod service {
         reason = "generated code, its lints are not ours to keep"
     )]
     include!(concat!(env!("OUT_DIR"), "/headwater.config.v1.Config.rs"));
+}
+
+/// The operators' interface: messages, servers and clients. The control plane's gRPC edge and admin clients name it.
+pub mod admin {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::or_fun_call,
+        clippy::too_many_lines,
+        clippy::use_self,
+        reason = "generated code, its lints are not ours to keep"
+    )]
+    tonic::include_proto!("headwater.admin.v1");
+
+    /// The encoded description of the interface, for gRPC reflection.
+    pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/admin_descriptor.bin"));
 }

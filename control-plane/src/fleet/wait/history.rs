@@ -1,0 +1,79 @@
+//! Whether the store's history contains a version, judged by the version's keys. Pure.
+//!
+//! `changed_at` alone would say yes too easily: a reload after a restore brings an older value at a new `changed_at`.
+//! So a held key must also have been *written* at the version or later.
+
+use headwater_model::{Key, Revision};
+
+use super::{Expectation, StoreFacts, Wait};
+
+/// What the store shows of a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum History {
+    /// It is part of this history.
+    Contains,
+    /// The store has not come that far.
+    NotReached,
+    /// It is not part of this history, for this reason.
+    Replaced(String),
+    /// It can no longer be told, for this reason.
+    Unknown(String),
+}
+
+/// Judges by lineage first, then by each key.
+#[must_use]
+pub fn judge(question: &Wait, store: &impl StoreFacts) -> History {
+    let version = store.version();
+    if let Some(cluster) = question.cluster_id.filter(|cluster| *cluster != version.lineage.cluster_id) {
+        return History::Replaced(format!(
+            "the version is of cluster {cluster:x}, the environment is of cluster {:x} now",
+            version.lineage.cluster_id
+        ));
+    }
+    let generation = version.lineage.generation;
+    if question.generation < generation {
+        return History::Replaced(format!(
+            "the version is of generation {}, the environment went back in its history and is in generation \
+             {generation}: read the resources again",
+            question.generation
+        ));
+    }
+    if (question.generation, question.revision) > version.position() {
+        return History::NotReached;
+    }
+    question
+        .keys
+        .iter()
+        .map(|(key, expectation)| of_key(question.revision, key, *expectation, store))
+        .find(|history| *history != History::Contains)
+        .unwrap_or(History::Contains)
+}
+
+fn of_key(at: Revision, key: &Key, expectation: Expectation, store: &impl StoreFacts) -> History {
+    if let Some(held) = store.held(key) {
+        let contradicted = held.mod_revision == at && expectation == Expectation::Delete;
+        return if held.mod_revision < at || held.changed_at < at || contradicted {
+            History::Replaced(format!(
+                "{key} was last written at {}, not at {at} or later",
+                held.mod_revision
+            ))
+        } else {
+            History::Contains
+        };
+    }
+    match store.tombstone(key) {
+        Some(deleted) if Some(deleted) == store.unproven_at() && deleted > at => History::Unknown(format!(
+            "{key} was found gone by a full read at {deleted} that could not be tied to what was known before"
+        )),
+        Some(deleted) if deleted > at => History::Contains,
+        Some(deleted) if deleted == at && expectation != Expectation::Put => History::Contains,
+        Some(deleted) => {
+            History::Replaced(format!("{key} was last deleted at {deleted}, not written at {at} or later"))
+        }
+        None if at <= store.deletions_known_since() => History::Unknown(format!(
+            "deletions are known only after revision {}, and {key} is not there",
+            store.deletions_known_since()
+        )),
+        None => History::Replaced(format!("{key} is not there, and was not deleted since {at}")),
+    }
+}
