@@ -1,1 +1,5 @@
-//! skeleton
+//! The data plane: a thin gateway that serves one version of an environment's configuration at a time, and goes on
+//! serving it whether or not anything upstream is alive.
+
+pub mod compile;
+pub mod routing;

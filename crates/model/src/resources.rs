@@ -105,4 +105,3 @@ pub fn parse(key: &Key, value: &[u8], context: &Context) -> Result<Typed, Invali
         kind => inert::parse(kind, key, value).map(|()| Typed::Inert),
     }
 }
-

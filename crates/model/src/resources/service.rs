@@ -17,8 +17,8 @@ use crate::key::Key;
 pub struct Service {
     /// Name, description, labels.
     pub meta: Meta,
-    /// `hosts`, lower-cased: for routes of this service without hosts of their own.
-    pub hosts: Vec<String>,
+    /// `hosts`, lower-cased: for routes of this service without hosts of their own, which share them.
+    pub hosts: Arc<[String]>,
     /// `upstream`, inline.
     pub upstream: Option<Arc<Upstream>>,
     /// `upstream_id`, which goes before `upstream`.
@@ -33,7 +33,7 @@ pub(super) fn parse(key: &Key, value: &[u8]) -> Result<Service, Invalid> {
     fields.read("plugins", plugins::refuse_enabled)?;
     let service = Service {
         meta: meta::take(&mut fields)?,
-        hosts: fields.read("hosts", hosts::patterns)?.unwrap_or_default(),
+        hosts: fields.read("hosts", hosts::patterns)?.unwrap_or_default().into(),
         upstream: fields.read("upstream", upstream::inline)?,
         upstream_id: fields.read("upstream_id", Item::id)?.map(upstream_key),
     };
