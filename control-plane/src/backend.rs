@@ -7,6 +7,7 @@
 //! Keys here are relative to `<prefix>/`, as bytes, and include those that are not content: the content proof is
 //! over all of them.
 
+pub mod embedded;
 pub mod etcd;
 
 use std::time::Duration;

@@ -1,0 +1,3 @@
+//! The embedded store: one replica without an etcd.
+
+pub mod mvcc;
