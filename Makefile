@@ -26,7 +26,7 @@ lint: protoc ## formatting, clippy, crate edges and purity, documentation; warni
 	$(CARGO) fmt --all --check
 	$(CARGO) run --locked --quiet -p headwater-lint
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 deny: ## licences, sources and advisories of all dependencies; needs cargo-deny
 	$(CARGO) deny --all-features check

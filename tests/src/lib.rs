@@ -1,1 +1,13 @@
-//! skeleton
+//! What the end-to-end tests, the simulation and the benchmarks share: real etcd, our own binaries, proxies that
+//! break connections on purpose, and waiting that fails loudly.
+//!
+//! Nothing here is used in production, and nothing here trusts the code under test to report about itself.
+
+pub mod certificates;
+pub mod etcd;
+pub mod eventually;
+pub mod h2_proxy;
+pub mod http;
+pub mod ports;
+pub mod process;
+pub mod tcp_proxy;

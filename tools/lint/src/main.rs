@@ -39,12 +39,15 @@ fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let mut files = Vec::new();
     collect(&metadata.workspace_root, &mut files)?;
     files.sort();
+    let mut paths = Vec::new();
     for file in &files {
         let shown = file.strip_prefix(&metadata.workspace_root)?.to_string_lossy().replace('\\', "/");
         let text = std::fs::read_to_string(file)?;
         faults.extend(length::check(&shown, &text));
         faults.extend(purity::check(&shown, &text));
+        paths.push(shown);
     }
+    faults.extend(purity::unused(&paths));
     Ok(faults)
 }
 
