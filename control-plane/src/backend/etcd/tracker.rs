@@ -163,7 +163,7 @@ impl Tracker {
             Input::Tick => self.on_tick(now),
             Input::Reload { reason } => self.on_reload(now, reason),
             Input::Connected { attempt, member } if self.is_current(attempt) => {
-                self.on_connected(now, member)
+                self.on_connected(now, member);
             }
             Input::HeaderChecked { attempt, header } if self.is_current(attempt) => {
                 self.on_header(now, header);

@@ -312,6 +312,8 @@ pub enum Fault {
     Timeout,
     /// The revision asked for is no longer kept.
     Compacted,
+    /// The revision asked for lies ahead of the member's own.
+    Future,
     /// The answer is above the decode limit.
     TooLarge,
     /// The member has no leader, or is a learner.

@@ -285,6 +285,7 @@ impl Tracker {
             // W28: compacted between two pages: start over, within a bound.
             Fault::Compacted => self.restart_load(now, "the revision being read was compacted"),
             Fault::TooLarge if paging && self.page_keys > 1 => self.halve_page(now),
+            Fault::Timeout if paging => self.on_page_timeout(now),
             _ => self.fail_by(now, failure),
         }
     }
@@ -294,7 +295,7 @@ impl Tracker {
         self.page_keys /= 2;
         match self.loading.take() {
             Some(loading) if matches!(self.phase, Phase::FirstPage { .. }) => {
-                self.load(now, loading.continuity)
+                self.load(now, loading.continuity);
             }
             loading => {
                 self.loading = loading;
@@ -311,10 +312,13 @@ impl Tracker {
             // W24: authenticate again and come back; what is held stays.
             Fault::Token => self.fail(now, Blame::Token, &failure.message),
             Fault::Denied => {
-                let note = format!("{}: the user needs to read the whole prefix", failure.message);
+                let note = format!(
+                    "{}: check the user, its password and that it may read the whole prefix",
+                    failure.message
+                );
                 self.refuse(now, Blame::Token, note);
             }
-            Fault::Compacted | Fault::TooLarge | Fault::Other => {
+            Fault::Compacted | Fault::Future | Fault::TooLarge | Fault::Other => {
                 self.fail(now, Blame::Stream, &failure.message);
             }
         }

@@ -383,7 +383,7 @@ impl Tracker {
     pub(super) fn on_watch_ended(&mut self, now: Duration, failure: &Failure) {
         match failure.fault {
             Fault::Compacted => {
-                self.restart_load(now, "the watch ended: what it needs next has been compacted")
+                self.restart_load(now, "the watch ended: what it needs next has been compacted");
             }
             // W13: the same batch would come again at each resume from here.
             Fault::TooLarge => {

@@ -127,7 +127,7 @@ fn w7_each_part_of_the_proof_counts_and_a_rewind_needs_two_reads_a_second_apart(
     let bad = [
         Proof { count: 3, ..good.clone() },
         Proof { newer: Some(Bytes::from_static(b"routes/7")), ..good.clone() },
-        Proof { newest: None, ..good.clone() },
+        Proof { newest: None, ..good },
         other(super::super::Found { mod_revision: Revision(21), ..found }),
         other(super::super::Found { create_revision: Revision(19), ..found }),
     ];

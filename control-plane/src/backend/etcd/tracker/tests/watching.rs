@@ -365,7 +365,7 @@ fn w14_two_full_reads_that_wait_connect_as_their_worst() {
     let cases = [
         (Continuity::First, Continuity::Proven, Continuity::First),
         (Continuity::Unproven, Continuity::Proven, Continuity::Unproven),
-        (rewound.clone(), Continuity::Unproven, rewound.clone()),
+        (rewound.clone(), Continuity::Unproven, rewound),
         (Continuity::Proven, Continuity::Unproven, Continuity::Unproven),
     ];
     for (first, second, expected) in cases {
