@@ -105,3 +105,6 @@ pub fn parse(key: &Key, value: &[u8], context: &Context) -> Result<Typed, Invali
         kind => inert::parse(kind, key, value).map(|()| Typed::Inert),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,7 +68,7 @@ impl Fields {
 
     /// The dotted path of a field of this object.
     pub(super) fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+        joined(&self.path, name)
     }
 
     /// An error about a field of this object.
@@ -91,8 +91,8 @@ impl Fields {
     pub(super) fn rest(self) -> impl Iterator<Item = (String, Item)> {
         let path = self.path;
         self.values.into_iter().map(move |(name, value)| {
-            let item = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            (name, Item { path: item, value })
+            let item = Item { path: joined(&path, &name), value };
+            (name, item)
         })
     }
 }
@@ -165,7 +165,7 @@ impl Item {
         };
         let path = self.path;
         let items = values.into_iter().enumerate();
-        Ok(items.map(|(index, value)| Self { path: format!("{path}.{index}"), value }).collect())
+        Ok(items.map(|(index, value)| Self { path: joined(&path, &index.to_string()), value }).collect())
     }
 
     /// An array of different values, each read with `read`; at least `min` of them.
@@ -207,6 +207,10 @@ impl Item {
             "must be made of letters, digits, `-`, `_` and `.`, or be a whole number from 1 on",
         ))
     }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// Whether text may be an id.
