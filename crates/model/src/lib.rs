@@ -1,7 +1,7 @@
 //! The vocabulary of Headwater, without I/O, clocks or randomness.
 //!
 //! What writer, replica and node must compute alike lives here: which keys are [content](shape), how a resource
-//! and a content [hash](digest), what a [version](version) is and how two of them compare, the [difference](diff)
+//! and a content [hash](digest), what a [version] is and how two of them compare, the [difference](diff)
 //! between two contents with its law `apply(a, diff(a, b)) == b`, and the [typed resources](resources) with
 //! everything that makes a value usable or not.
 //!

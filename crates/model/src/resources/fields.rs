@@ -168,7 +168,8 @@ impl Item {
         Ok(items.map(|(index, value)| Self { path: joined(&path, &index.to_string()), value }).collect())
     }
 
-    /// An array of different values, each read with `read`; at least `min` of them.
+    /// An array of at least `min` different values, each read with `read`. Values that are written differently and
+    /// read the same, as hosts in another case, count once.
     pub(super) fn set<T: Ord + Clone>(
         self,
         min: usize,
@@ -179,15 +180,16 @@ impl Item {
         if items.len() < min {
             return Err(Invalid::new(path, format!("is empty; give at least {min} or leave the field out")));
         }
-        let mut seen = BTreeSet::new();
+        let (mut written, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut values = Vec::with_capacity(items.len());
         for item in items {
-            let path = item.path.clone();
-            let value = read(item)?;
-            if !seen.insert(value.clone()) {
-                return Err(Invalid::new(path, "repeats an earlier one; remove it"));
+            if !written.insert(item.value.to_string()) {
+                return Err(item.invalid("repeats an earlier one; remove it"));
             }
-            values.push(value);
+            let value = read(item)?;
+            if seen.insert(value.clone()) {
+                values.push(value);
+            }
         }
         Ok(values)
     }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The field and the problem repeat what somebody wrote, so each is cut to this many characters.
+const LONGEST: usize = 400;
+
 /// The field that is wrong or cannot be honoured, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
@@ -15,7 +18,7 @@ pub struct Invalid {
 
 impl Invalid {
     pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
+        Self { field: one_line(field.into()), problem: one_line(problem.into()) }
     }
 
     /// A field of the schema that nodes cannot honour yet.
@@ -35,3 +38,16 @@ impl fmt::Display for Invalid {
 }
 
 impl std::error::Error for Invalid {}
+
+/// The text on one line and of bounded length, whatever was written into it.
+fn one_line(text: String) -> String {
+    if text.len() <= LONGEST && !text.contains(char::is_control) {
+        return text;
+    }
+    let line = |character: char| if character.is_control() { ' ' } else { character };
+    let mut cut: String = text.chars().take(LONGEST).map(line).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        cut.push('…');
+    }
+    cut
+}

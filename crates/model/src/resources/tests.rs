@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -65,6 +66,14 @@ fn the_sentence_names_a_nested_field_by_its_path() {
 }
 
 #[test]
+fn the_sentence_is_one_line_of_bounded_length() {
+    let value = json!({ "nodes": {}, "type": format!("a\n{}", "b".repeat(200)), "x\ny": 1 });
+    assert!(refusal("upstreams/1", value).contains("`a bbb"));
+    let long = refusal("upstreams/1", json!({ "nodes": {}, "x".repeat(10_000): 1 }));
+    assert!(long.len() < 1_000, "{} characters", long.len());
+}
+
+#[test]
 fn the_id_is_the_keys_and_the_values_is_ignored() {
     let value = json!({ "id": { "any": "thing" }, "nodes": {} });
     assert!(parsed("upstreams/1", &value).is_ok());
@@ -125,6 +134,53 @@ fn stored_references_are_read_from_values_that_no_node_can_use_too() {
                 referring_kinds(reference.kind()).contains(&Key::new(key).kind()),
                 "{key} -> {reference}"
             );
+        }
+    }
+}
+
+const TEXTS: [&str; 9] =
+    ["/a(*/*", "*", "[::1]:80", "10.0.0.0/8", "https", "-----BEGIN", "$env://X", "é\n", ""];
+
+/// Any JSON, with texts that come near to what fields hold.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop::sample::select(&TEXTS[..]).prop_map(Value::from),
+        ".{0,80}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        let name = prop::sample::select(
+            &["host", "weight", "port", "connect", "send", "read", "verify", "_meta"][..],
+        );
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(name, inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_value_makes_parsing_panic(pick in any::<prop::sample::Index>(), value in any_json()) {
+        let bases = [
+            ("routes/1", json!({ "uri": "/", "upstream": { "nodes": {} } })),
+            ("services/1", json!({})),
+            ("upstreams/1", json!({ "nodes": {} })),
+            ("ssls/1", json!({ "sni": "a", "cert": "c", "key": "k" })),
+        ];
+        let fields: Vec<(&str, &str)> =
+            schema::SCHEMAS.iter().flat_map(|(kind, fields)| fields.iter().map(move |field| (*kind, *field))).collect();
+        let (kind, field) = pick.get(&fields);
+        let (key, base) = bases.iter().find(|(key, _)| key.starts_with(kind)).unwrap();
+        let mut object = base.clone();
+        object[*field] = value;
+        let text = object.to_string();
+        let _ = stored_references(&Key::new(*key), text.as_bytes());
+        if let Err(invalid) = parse(&Key::new(*key), text.as_bytes(), &Context::default()) {
+            prop_assert!(!invalid.to_string().contains('\n'), "{}", invalid);
         }
     }
 }

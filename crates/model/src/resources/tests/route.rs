@@ -65,7 +65,8 @@ fn hosts_are_lower_cased_and_checked() {
     assert!(
         refused(json!({ "host": "a", "hosts": ["b"] })).starts_with("field `hosts` stands beside `host`")
     );
-    assert!(refused(json!({ "hosts": ["a.com", "A.COM"] })).starts_with("field `hosts.1` repeats"));
+    assert!(refused(json!({ "hosts": ["a.com", "a.com"] })).starts_with("field `hosts.1` repeats"));
+    assert_eq!(of(json!({ "hosts": ["a.com", "A.COM"] })).hosts, ["a.com"]);
 }
 
 #[test]

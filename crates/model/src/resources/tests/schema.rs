@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 
 /// APISIX's schemas: every field that a kind may have.
-const SCHEMAS: [(&str, &[&str]); 4] = [
+pub(super) const SCHEMAS: [(&str, &[&str]); 4] = [
     (
         "routes",
         &[
