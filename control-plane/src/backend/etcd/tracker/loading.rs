@@ -22,7 +22,7 @@ pub(super) struct Loading {
     pub(super) more: bool,
     /// When the page asked for must have come; `None` while none is asked for.
     pub(super) page_until: Option<Duration>,
-    /// W28: delivered by the watch at R + 1 meanwhile, to be applied after the load.
+    /// W28: delivered by the watch meanwhile, above R, to be applied after the load.
     pub(super) meanwhile: Merged,
 }
 

@@ -200,7 +200,7 @@ impl Tracker {
         }
     }
 
-    /// W28: the watch is opened at R + 1 before the pages after the first are read.
+    /// W28: the watch is opened at R before the pages after the first are read.
     fn watch_load(&mut self, now: Duration) {
         let Some(loading) = &self.loading else { return };
         let revision = loading.revision;
@@ -211,14 +211,15 @@ impl Tracker {
         self.open_watch(now, revision, false);
     }
 
-    /// W5: always from the revision after the safe one, never from "now".
+    /// W5: never from "now". And from the safe revision itself, not the one after it: a watch whose start is still
+    /// to come, be it the very next revision, is not answered any progress request, so on a quiet etcd it could not
+    /// be told from a dead one. What comes again of the safe revision is dropped (W11).
     fn open_watch(&mut self, now: Duration, safe: Revision, behind: bool) {
         #[expect(clippy::cast_possible_wrap, reason = "attempts are counted one by one from zero")]
         let watch_id = WATCH_ID_BASE + self.attempt.0 as i64;
-        let start = safe.next();
         self.phase = Phase::Watching;
         self.stream = Some(Stream::new(now, safe, watch_id, behind, &self.settings));
-        self.out.push(Action::OpenWatch { attempt: self.attempt, start, watch_id });
+        self.out.push(Action::OpenWatch { attempt: self.attempt, start: safe, watch_id });
         if planted("progress-before-created") {
             self.out.push(Action::RequestProgress { attempt: self.attempt });
         }
