@@ -5,3 +5,4 @@
 //! answer actions. They must never know sockets, files, threads or clocks; the simulation runs them as they are.
 
 pub mod protocol;
+pub mod verdict;

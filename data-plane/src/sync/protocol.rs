@@ -250,10 +250,11 @@ impl Protocol {
         } else if self.is_unfit_too_long(at.now) {
             self.link.moved_on();
             self.move_on("the replica stays behind this node or without proof of its source", at);
-        } else if self.link.is_greeted() && self.link.is_quiet(at.now) {
-            if let Some(bytes) = self.bytes_under_way() {
-                self.send(NodeMessage::Receiving { bytes }, at);
-            }
+        } else if self.link.is_greeted()
+            && self.link.is_quiet(at.now)
+            && let Some(bytes) = self.bytes_under_way()
+        {
+            self.send(NodeMessage::Receiving { bytes }, at);
         }
         self.actions()
     }
@@ -408,7 +409,9 @@ impl Protocol {
         let early = mutant::planted("progress-judged-before-apply");
         if self.publishing.is_some() && !early {
             // Only the newest of a run of progress tells anything.
-            self.waiting.pop_back_if(|last| matches!(last, ReplicaMessage::Progress(_)));
+            if matches!(self.waiting.back(), Some(ReplicaMessage::Progress(_))) {
+                self.waiting.pop_back();
+            }
             return self.wait(ReplicaMessage::Progress(progress), at);
         }
         self.judge(&progress, at);

@@ -18,7 +18,7 @@ const STAGING_FACTOR: u64 = 4;
 #[derive(Debug)]
 pub(super) enum Staging {
     /// Its parts are kept.
-    Taking(Taking),
+    Taking(Box<Taking>),
     /// Its parts are let go: it was refused, or its base is not held.
     Skipping,
 }
@@ -138,7 +138,7 @@ impl Protocol {
                 self.refuse(&taking.begin.target, refusal, at);
                 self.staging = (!last).then_some(Staging::Skipping);
             }
-            Ok(true) if last => self.complete(taking, at),
+            Ok(true) if last => self.complete(*taking, at),
             Ok(true) => self.staging = Some(Staging::Taking(taking)),
         }
     }
@@ -152,7 +152,8 @@ impl Protocol {
             self.refuse(&begin.target, refusal, at);
             return Staging::Skipping;
         }
-        Staging::Taking(Taking { begin, changes: Vec::new(), value_bytes: 0, bytes: 0, puts_began: false })
+        let changes = Vec::new();
+        Staging::Taking(Box::new(Taking { begin, changes, value_bytes: 0, bytes: 0, puts_began: false }))
     }
 
     /// The rules that a transfer's beginning alone can break.
