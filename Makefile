@@ -10,8 +10,7 @@ SEEDS ?= 2000
 .PHONY: help dev test lint deny bench simulate mutants etcd protoc
 
 help: ## lists the targets
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@awk -F':.*## ' '/^[a-z]+:.*## /{ printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 dev: protoc ## both planes in one process, with a demo route to try; ARGS="--etcd host:port" for a real etcd
 	$(CARGO) run --locked -p headwater-cli --bin headwater -- dev $(ARGS)

@@ -32,26 +32,38 @@ good_row() {
     esac
 }
 
+# etcdutl for the etcd given, or nothing.
+etcdutl_for() {
+    if [ -n "${ETCDUTL_BIN:-}" ]; then echo "$ETCDUTL_BIN"; return; fi
+    for candidate in "$(dirname "$1")/etcdutl" "$(command -v etcdutl || :)" "$cache/etcdutl"; do
+        if [ -x "$candidate" ]; then echo "$candidate"; return; fi
+    done
+    if command -v go >/dev/null 2>&1 && build_etcdutl; then echo "$cache/etcdutl"; fi
+}
+
 # Answers, and ends.
 use() {
-    utl=${ETCDUTL_BIN:-}
-    [ -n "$utl" ] || { [ -x "$(dirname "$1")/etcdutl" ] && utl="$(dirname "$1")/etcdutl"; } || utl=$(command -v etcdutl || :)
     version=$(version_of "$1")
     [ -n "$version" ] || { say "$1 does not run, or is no etcd"; exit 1; }
     say "version $version, $2 ($1)"
+    utl=$(etcdutl_for "$1")
     [ -n "$utl" ] || say "no etcdutl: tests that restore a snapshot are skipped"
     good_row "$version" || say "version $version is not one to rely on: tests that need a good one are skipped"
     printf "ETCD_BIN='%s'\nETCDUTL_BIN='%s'\n" "$1" "$utl"
     exit 0
 }
 
-build() {
+# Built beside and moved: an interrupted build leaves nothing that looks whole.
+build_etcdutl() {
     mkdir -p "$cache"
-    # Written beside and moved: an interrupted build leaves nothing that looks whole.
-    (cd "$root/tools/etcd" &&
-        go build -trimpath -o "$cache/etcd.new" . &&
-        go build -trimpath -o "$cache/etcdutl.new" go.etcd.io/etcd/etcdutl/v3) >&2 || return 1
-    mv "$cache/etcdutl.new" "$cache/etcdutl" && mv "$cache/etcd.new" "$cache/etcd"
+    (cd "$root/tools/etcd" && go build -trimpath -o "$cache/etcdutl.new" go.etcd.io/etcd/etcdutl/v3) >&2 &&
+        mv "$cache/etcdutl.new" "$cache/etcdutl"
+}
+
+build() {
+    build_etcdutl &&
+        (cd "$root/tools/etcd" && go build -trimpath -o "$cache/etcd.new" .) >&2 &&
+        mv "$cache/etcd.new" "$cache/etcd"
 }
 
 download() {
@@ -60,7 +72,8 @@ download() {
     trap 'rm -rf "$folder"' EXIT
     curl -fsSL -o "$folder/etcd.tar.gz" \
         "https://github.com/etcd-io/etcd/releases/download/$pinned/$archive.tar.gz" || return 1
-    echo "$ETCD_ARCHIVE_SHA256  $folder/etcd.tar.gz" | sha256sum -c - >&2 || return 1
+    if command -v sha256sum >/dev/null 2>&1; then sum=sha256sum; else sum="shasum -a 256"; fi
+    echo "$ETCD_ARCHIVE_SHA256  $folder/etcd.tar.gz" | $sum -c - >&2 || return 1
     tar -xzf "$folder/etcd.tar.gz" -C "$folder"
     mkdir -p "$cache"
     mv "$folder/$archive/etcdutl" "$folder/$archive/etcd" "$cache/"
@@ -86,7 +99,7 @@ if [ -n "${ETCD_ARCHIVE_SHA256:-}" ] && command -v curl >/dev/null 2>&1; then
 fi
 if [ -z "$on_path" ]; then
     case "$(package_manager)" in
-    apt-get) install_packages etcd-server ;;
+    apt-get) install_packages etcd-server etcd-client ;;
     *) install_packages etcd ;;
     esac || :
     on_path=$(command -v etcd || :)

@@ -18,7 +18,7 @@ use crate::process::{Process, Program};
 
 mod binary;
 
-pub use binary::{Version, dependable, etcd_binary, etcdutl_binary};
+pub use binary::{Version, dependable, etcd_binary, etcdutl_binary, restorable, skipped};
 
 /// How long a cluster may take to start, election included.
 const START: Duration = Duration::from_secs(30);

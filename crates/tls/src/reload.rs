@@ -1,7 +1,7 @@
 //! A value built from files, rebuilt when they change.
 //!
 //! Files are compared by content every period, which also sees a swapped symbolic link and a copy that kept its
-//! times. While the new content is no good, the old value stays in use and [`Reloading::fault`] says why; a pair
+//! times. While the new content is no good, the old value stays in use and `fault` says why; a pair
 //! whose second half is written a moment later is thus picked up at the next look.
 
 use std::path::PathBuf;

@@ -38,11 +38,26 @@ pub fn dependable(test: &str) -> bool {
     static VERSION: OnceLock<Version> = OnceLock::new();
     let version = VERSION.get_or_init(|| Version::of(etcd_binary()));
     if !version.is_dependable() {
-        // Not `eprintln!`, which the runner swallows when the test passes.
         let reason = "its progress notifications are not proof of delivery; set ETCD_BIN to 3.6.2 or later";
-        let _ = writeln!(std::io::stderr(), "skipped {test}: etcd {version}: {reason}");
+        skipped(test, &format!("etcd {version}: {reason}"));
     }
     version.is_dependable()
+}
+
+/// Whether snapshots can be restored here; if not, as [`dependable`].
+#[must_use]
+pub fn restorable(test: &str) -> bool {
+    let found = etcdutl_binary().is_some();
+    if !found {
+        skipped(test, "no etcdutl: run `make etcd`, or set ETCDUTL_BIN");
+    }
+    found
+}
+
+/// Says that a test does nothing here. The runner cannot report that, and swallows what `eprintln!` writes when the
+/// test passes; so this goes past it.
+pub fn skipped(test: &str, reason: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
 }
 
 /// In order: the variable; what `make etcd` built; the path.

@@ -39,8 +39,7 @@ async fn a_paused_member_answers_nothing_until_resumed() {
 
 #[tokio::test]
 async fn a_restore_falls_back_under_the_ids_asked_for() {
-    if etcdutl_binary().is_none() {
-        eprintln!("skipped: no etcdutl");
+    if !restorable("a_restore_falls_back_under_the_ids_asked_for") {
         return;
     }
     let mut etcd = Etcd::start().await;
