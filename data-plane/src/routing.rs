@@ -1,9 +1,10 @@
 //! The routing index: from a request's facts to the route that takes it. Pure and immutable.
 //!
-//! APISIX's default matching (`radixtree_host_uri`): the request's host selects, from the most specific [pattern](host)
-//! to the routes without hosts; below each, the path selects by [literal](path), exact before the longest prefix;
-//! among those with one literal, priority, pattern length and key order; and the first whose [conditions](predicate)
-//! hold takes the request. Where none holds, the search goes on to the next literal, and then to the next host.
+//! APISIX's default matching (`radixtree_host_uri`): the request's host selects, from the most specific pattern to the
+//! routes without hosts (`host.rs`); below each, the path selects by literal text, exact before the longest prefix;
+//! among those with one literal, priority, pattern length and key order (`path.rs`); and the first whose conditions
+//! hold (`predicate.rs`) takes the request. Where none holds, the search goes on to the next literal, and then to the
+//! next host.
 //!
 //! All of it is one persistent ordered map. A route costs one entry for each pair of its hosts and uris, and adding or
 //! removing it touches those alone, whatever the size of the table. A clone shares all structure.
