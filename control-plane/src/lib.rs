@@ -2,4 +2,8 @@
 
 pub mod approval;
 pub mod backend;
+pub mod distribution;
+pub mod environment;
 pub mod fleet;
+pub mod hold;
+pub mod store;

@@ -1,0 +1,130 @@
+//! Older values of changed keys: where a fallback for a rejected value comes from.
+//!
+//! Pure. A value that a put replaces is kept while its key lives, a few per key and bounded in bytes over all; the
+//! oldest go first. A restart forgets them: what nodes serve in place of a rejected value is in their own files.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use headwater_model::{Key, Resource, Revision};
+
+/// How many older values of one key are kept.
+const PER_KEY: usize = 8;
+
+/// How many bytes of older values are kept over all keys.
+const MAX_BYTES: usize = 64 << 20;
+
+/// The older values of an environment.
+#[derive(Debug, Default)]
+pub(super) struct Older {
+    values: BTreeMap<Key, VecDeque<Arc<Resource>>>,
+    order: VecDeque<(Revision, Key)>,
+    bytes: usize,
+}
+
+// === impl Older ===
+
+impl Older {
+    /// A value was replaced by another of the same life of its key.
+    pub(super) fn replaced(&mut self, old: Arc<Resource>) {
+        let key = old.key().clone();
+        self.bytes += old.value().len();
+        self.order.push_back((old.mod_revision(), key.clone()));
+        let values = self.values.entry(key).or_default();
+        values.push_back(old);
+        if values.len() > PER_KEY {
+            self.bytes -= values.pop_front().map_or(0, |gone| gone.value().len());
+        }
+        while self.bytes > MAX_BYTES || self.order.len() > MAX_BYTES / 64 {
+            let Some((revision, key)) = self.order.pop_front() else { return };
+            self.drop_one(&key, revision);
+        }
+    }
+
+    /// A key is gone, and its older values with it.
+    pub(super) fn deleted(&mut self, key: &str) {
+        if let Some(values) = self.values.remove(key) {
+            self.bytes -= values.iter().map(|old| old.value().len()).sum::<usize>();
+        }
+    }
+
+    /// Forgets everything: the history went back.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The newest older value below a revision, of the same life of the key, that passes `usable`.
+    #[must_use]
+    pub(super) fn find(
+        &self,
+        key: &Key,
+        create_revision: Revision,
+        below: Revision,
+        usable: impl Fn(&Resource) -> bool,
+    ) -> Option<Arc<Resource>> {
+        self.values
+            .get(key)?
+            .iter()
+            .rev()
+            .filter(|old| old.create_revision() == create_revision && old.mod_revision() < below)
+            .find(|old| usable(old))
+            .cloned()
+    }
+
+    fn drop_one(&mut self, key: &Key, revision: Revision) {
+        let Some(values) = self.values.get_mut(key) else { return };
+        if values.front().is_some_and(|old| old.mod_revision() == revision) {
+            self.bytes -= values.pop_front().map_or(0, |gone| gone.value().len());
+        }
+        if values.is_empty() {
+            self.values.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn resource(create: u64, modified: u64, value: &'static str) -> Arc<Resource> {
+        let value = Bytes::from_static(value.as_bytes());
+        Arc::new(Resource::new(Key::new("routes/1"), value, Revision(create), Revision(modified)))
+    }
+
+    fn found(older: &Older, create: u64, below: u64) -> Option<u64> {
+        older
+            .find(&Key::new("routes/1"), Revision(create), Revision(below), |old| {
+                old.value().as_ref() != b"bad"
+            })
+            .map(|old| old.mod_revision().0)
+    }
+
+    #[test]
+    fn the_newest_usable_value_of_the_same_life_is_found() {
+        let mut older = Older::default();
+        older.replaced(resource(1, 1, "good"));
+        older.replaced(resource(1, 2, "good"));
+        older.replaced(resource(1, 3, "bad"));
+        assert_eq!(found(&older, 1, 4), Some(2));
+        assert_eq!(found(&older, 1, 2), Some(1));
+        assert_eq!(found(&older, 1, 1), None);
+        assert_eq!(found(&older, 2, 4), None);
+        older.deleted("routes/1");
+        assert_eq!(found(&older, 1, 4), None);
+        assert_eq!(older.bytes, 0);
+    }
+
+    #[test]
+    fn a_key_keeps_a_few() {
+        let mut older = Older::default();
+        for revision in 1..=20 {
+            older.replaced(resource(1, revision, "good"));
+        }
+        assert_eq!(older.values.values().map(VecDeque::len).sum::<usize>(), PER_KEY);
+        assert_eq!(older.bytes, PER_KEY * 4);
+        assert_eq!(found(&older, 1, 13), None);
+        assert_eq!(found(&older, 1, 14), Some(13));
+    }
+}

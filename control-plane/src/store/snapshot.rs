@@ -1,0 +1,265 @@
+//! An immutable state of the store.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use headwater_model::{Change, Content, Digest, Key, Lineage, Resource, Revision, Version};
+use headwater_proto::convert::encode_change;
+use imbl::{OrdMap, OrdSet};
+
+/// One resource with what the store knows about it.
+#[derive(Debug)]
+pub struct Held {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// The larger of its mod revision and the revision of the reload that brought its present hash. "Changed since
+    /// r" always goes by it, never by the mod revision: a restore brings old mod revisions.
+    pub changed_at: Revision,
+    encoded: OnceLock<Bytes>,
+}
+
+/// All resources at one version, with what changed when and what was deleted.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    version: Version,
+    content: Content,
+    held: OrdMap<Key, Arc<Held>>,
+    by_change: OrdSet<(Revision, Key)>,
+    tombstones: OrdMap<Key, Revision>,
+    by_deletion: OrdSet<(Revision, Key)>,
+    deletions_known_since: Revision,
+    unproven_at: Option<Revision>,
+}
+
+/// What changed since a revision: deletions are applied first.
+#[derive(Clone, Debug, Default)]
+pub struct Since {
+    /// Keys deleted since, and not alive again.
+    pub deleted: Vec<Key>,
+    /// Resources changed since.
+    pub changed: Vec<Arc<Held>>,
+}
+
+// === impl Held ===
+
+impl Held {
+    pub(super) const fn new(resource: Arc<Resource>, changed_at: Revision) -> Self {
+        Self { resource, changed_at, encoded: OnceLock::new() }
+    }
+
+    /// The encoded change that brings it: made once, shared by every transfer.
+    pub fn encoded(&self) -> &Bytes {
+        self.encoded.get_or_init(|| encode_change(&Change::Put(self.resource.clone())))
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Nothing, at revision zero.
+    #[must_use]
+    pub fn empty(lineage: Lineage) -> Self {
+        Self::starting_at(lineage, Revision::ZERO)
+    }
+
+    /// Nothing, of a history that is known from `revision` on.
+    #[must_use]
+    pub fn starting_at(lineage: Lineage, revision: Revision) -> Self {
+        Self {
+            version: Version { lineage, revision, digest: Digest::EMPTY },
+            content: Content::new(),
+            held: OrdMap::new(),
+            by_change: OrdSet::new(),
+            tombstones: OrdMap::new(),
+            by_deletion: OrdSet::new(),
+            deletions_known_since: revision,
+            unproven_at: None,
+        }
+    }
+
+    /// A snapshot from its saved parts.
+    #[must_use]
+    pub fn from_parts(
+        version: Version,
+        resources: impl IntoIterator<Item = (Arc<Resource>, Revision)>,
+        tombstones: impl IntoIterator<Item = (Key, Revision)>,
+        deletions_known_since: Revision,
+        unproven_at: Option<Revision>,
+    ) -> Self {
+        let mut snapshot = Self::starting_at(version.lineage.clone(), deletions_known_since);
+        for (resource, changed_at) in resources {
+            snapshot.put(resource, changed_at);
+        }
+        for (key, revision) in tombstones {
+            snapshot.bury_absent(&key, revision);
+        }
+        snapshot.unproven_at = unproven_at;
+        snapshot.set_position(version.lineage, version.revision);
+        snapshot
+    }
+
+    /// The version: lineage, safe revision, digest.
+    #[must_use]
+    pub const fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// The lineage.
+    #[must_use]
+    pub const fn lineage(&self) -> &Lineage {
+        &self.version.lineage
+    }
+
+    /// The digest of the content.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.version.digest
+    }
+
+    /// The resources.
+    #[must_use]
+    pub const fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// A resource with what is known about it.
+    #[must_use]
+    pub fn held(&self, key: &str) -> Option<&Arc<Held>> {
+        self.held.get(key)
+    }
+
+    /// All resources with what is known about them, in key order.
+    pub fn all_held(&self) -> impl Iterator<Item = &Arc<Held>> {
+        self.held.values()
+    }
+
+    /// The revision at which a key that is not held was deleted, as far as deletions are known.
+    #[must_use]
+    pub fn tombstone(&self, key: &str) -> Option<Revision> {
+        self.tombstones.get(key).copied()
+    }
+
+    /// All tombstones in key order.
+    pub fn tombstones(&self) -> impl Iterator<Item = (&Key, Revision)> {
+        self.tombstones.iter().map(|(key, revision)| (key, *revision))
+    }
+
+    /// Every deletion after this revision is known.
+    #[must_use]
+    pub const fn deletions_known_since(&self) -> Revision {
+        self.deletions_known_since
+    }
+
+    /// The revision of the newest reload whose continuity could not be proven.
+    #[must_use]
+    pub const fn unproven_at(&self) -> Option<Revision> {
+        self.unproven_at
+    }
+
+    /// Whether a reload without proof of continuity lies between `base` and this snapshot.
+    #[must_use]
+    pub fn unproven_since(&self, base: Revision) -> bool {
+        self.unproven_at.is_some_and(|at| at > base)
+    }
+
+    /// What changed since `base`, or nothing when deletions are not known so far back.
+    #[must_use]
+    pub fn since(&self, base: Revision) -> Option<Since> {
+        if base < self.deletions_known_since {
+            return None;
+        }
+        let after = (base.next(), Key::new(""));
+        let mut since = Since {
+            deleted: self.by_deletion.range(after.clone()..).map(|(_, key)| key.clone()).collect(),
+            changed: self
+                .by_change
+                .range(after..)
+                .filter_map(|(_, key)| self.held.get(key).cloned())
+                .collect(),
+        };
+        since.deleted.sort_unstable();
+        since.changed.sort_unstable_by(|a, b| a.resource.key().cmp(b.resource.key()));
+        Some(since)
+    }
+
+    pub(super) fn emptied_for_reload(&self) -> Self {
+        Self {
+            content: Content::new(),
+            held: OrdMap::new(),
+            by_change: OrdSet::new(),
+            version: Version { digest: Digest::EMPTY, ..self.version.clone() },
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn keep(&mut self, held: Arc<Held>) {
+        let key = held.resource.key().clone();
+        self.forget_tombstone(&key);
+        self.content.put(held.resource.clone());
+        self.by_change.insert((held.changed_at, key.clone()));
+        self.held.insert(key, held);
+        self.version.digest = self.content.digest();
+    }
+
+    pub(super) fn put(&mut self, resource: Arc<Resource>, changed_at: Revision) {
+        if let Some(old) = self.held.get(resource.key()) {
+            self.by_change.remove(&(old.changed_at, resource.key().clone()));
+        }
+        self.keep(Arc::new(Held::new(resource, changed_at)));
+    }
+
+    /// Deletes a held key; `false` when it was not held.
+    pub(super) fn bury(&mut self, key: &Key, revision: Revision) -> bool {
+        let Some(old) = self.held.remove(key) else {
+            return false;
+        };
+        self.by_change.remove(&(old.changed_at, key.clone()));
+        self.content.delete(key.as_str());
+        self.version.digest = self.content.digest();
+        self.bury_absent(key, revision);
+        true
+    }
+
+    pub(super) fn bury_absent(&mut self, key: &Key, revision: Revision) {
+        self.forget_tombstone(key);
+        self.tombstones.insert(key.clone(), revision);
+        self.by_deletion.insert((revision, key.clone()));
+    }
+
+    fn forget_tombstone(&mut self, key: &Key) {
+        if let Some(revision) = self.tombstones.remove(key) {
+            self.by_deletion.remove(&(revision, key.clone()));
+        }
+    }
+
+    pub(super) fn trim_tombstones(&mut self, max: usize) {
+        while self.tombstones.len() > max {
+            let Some((revision, key)) = self.by_deletion.remove_min() else { return };
+            self.tombstones.remove(&key);
+            self.deletions_known_since = self.deletions_known_since.max(revision);
+        }
+    }
+
+    pub(super) fn advance(&mut self, revision: Revision) {
+        debug_assert!(revision >= self.version.revision, "a revision never falls inside a lineage");
+        self.version.revision = self.version.revision.max(revision);
+    }
+
+    pub(super) fn mark_unproven(&mut self, revision: Revision) {
+        self.unproven_at = Some(revision);
+    }
+
+    pub(super) fn set_position(&mut self, lineage: Lineage, revision: Revision) {
+        self.version.lineage = lineage;
+        self.version.revision = revision;
+    }
+
+    /// The same content as the start of another history: nothing is known about what changed before.
+    pub(super) fn start_history(&mut self, lineage: Lineage, revision: Revision) {
+        let mut next = Self::starting_at(lineage, revision);
+        for held in self.held.values() {
+            next.put(held.resource.clone(), revision);
+        }
+        *self = next;
+    }
+}
