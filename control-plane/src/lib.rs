@@ -6,4 +6,5 @@ pub mod distribution;
 pub mod environment;
 pub mod fleet;
 pub mod hold;
+pub mod last_known_good;
 pub mod store;
