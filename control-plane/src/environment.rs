@@ -6,6 +6,7 @@
 
 mod ahead;
 pub mod core;
+pub mod disk;
 pub mod keeper;
 mod older;
 

@@ -106,8 +106,9 @@ fn write_all(environment: &str, mut file: impl File, mut queue: mpsc::Receiver<J
             }
             Ok(()) => {}
             Err(error) => {
-                failed = true;
-                tracing::error!(environment, error, "the last known good is not kept: serving goes on");
+                if !std::mem::replace(&mut failed, true) {
+                    tracing::error!(environment, error, "the last known good is not kept: serving goes on");
+                }
             }
         }
     }

@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use headwater_model::Revision;
+use headwater_process::Supervisor;
+
+use super::*;
+use crate::backend::{Batch, Continuity, Entry, Load, SourceEvent};
+
+fn entry(key: &str, create: u64, modified: u64) -> Entry {
+    Entry {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Bytes::from(format!("{{\"at\":{modified}}}")),
+        create_revision: Revision(create),
+        mod_revision: Revision(modified),
+    }
+}
+
+fn step(core: &mut Core, disk: &mut Disk, event: SourceEvent) {
+    let effects = core.on_event(event, Duration::ZERO, 7);
+    disk.write(&Job::new(effects.keep, core)).unwrap();
+}
+
+fn loaded(revision: u64, entries: Vec<Entry>, continuity: Continuity) -> SourceEvent {
+    SourceEvent::Loaded(Load { cluster_id: 9, revision: Revision(revision), entries, continuity })
+}
+
+fn batch(revision: u64, events: Vec<KeyEvent>) -> SourceEvent {
+    SourceEvent::Batch(Batch { revision: Revision(revision), events })
+}
+
+fn reopened(path: &std::path::Path) -> Core {
+    let (_, opened) = LastKnownGood::open(path, "/apisix").unwrap();
+    assert_eq!(opened.faults, Vec::<String>::new());
+    resume(opened.saved.unwrap(), &"default".into(), 8).0
+}
+
+fn assert_same(left: &Core, right: &Core) {
+    let (a, b) = (left.store().snapshot(), right.store().snapshot());
+    assert_eq!(a.version(), b.version());
+    assert_eq!(a.content(), b.content());
+    assert_eq!(a.deletions_known_since(), b.deletions_known_since());
+    assert_eq!(a.unproven_at(), b.unproven_at());
+    assert!(a.tombstones().eq(b.tombstones()));
+    let changed = |core: &Core| -> Vec<_> {
+        core.store()
+            .snapshot()
+            .all_held()
+            .map(|held| (held.resource.key().clone(), held.changed_at))
+            .collect()
+    };
+    assert_eq!(changed(left), changed(right));
+    assert_eq!(left.resume_point(), right.resume_point());
+    let frozen = |core: &Core| core.hold().standing().map(|hold| hold.frozen.version().clone());
+    assert_eq!(frozen(left), frozen(right));
+}
+
+#[tokio::test]
+async fn whatever_happens_the_file_goes_on_as_the_same_core() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("default.lkg");
+    let supervisor = Supervisor::new("test");
+    let fleet = Fleet::start("r", Duration::from_secs(60), [], &supervisor);
+    let (file, opened) = LastKnownGood::open(&path, "/apisix").unwrap();
+    assert!(opened.saved.is_none() && opened.writer);
+    let mut disk = Disk::new(file, "default".into(), fleet);
+    let mut core = Core::new("/apisix".into(), 0);
+    let routes = |range: std::ops::Range<u64>| -> Vec<Entry> {
+        range.map(|id| entry(&format!("routes/{id}"), 1 + id, 1 + id)).collect()
+    };
+    step(&mut core, &mut disk, loaded(10, routes(0..6), Continuity::First));
+    assert_same(&core, &reopened_beside(&path));
+    let delete = |key: &'static str, at| KeyEvent::Delete {
+        key: Bytes::from_static(key.as_bytes()),
+        revision: Revision(at),
+    };
+    step(
+        &mut core,
+        &mut disk,
+        batch(12, vec![KeyEvent::Put(entry("routes/1", 2, 11)), delete("routes/2", 12)]),
+    );
+    step(&mut core, &mut disk, batch(13, vec![KeyEvent::Put(entry("gen_id", 13, 13))]));
+    step(&mut core, &mut disk, SourceEvent::Progress(Revision(20)));
+    assert_same(&core, &reopened_beside(&path));
+    step(&mut core, &mut disk, loaded(30, routes(0..5), Continuity::Unproven));
+    assert_same(&core, &reopened_beside(&path));
+    step(&mut core, &mut disk, loaded(5, routes(0..1), Continuity::Rewound { evidence: "x".to_owned() }));
+    assert!(core.hold().standing().is_some());
+    assert_same(&core, &reopened_beside(&path));
+    step(&mut core, &mut disk, batch(6, vec![KeyEvent::Put(entry("routes/9", 6, 6))]));
+    drop(disk);
+    assert_same(&core, &reopened(&path));
+}
+
+/// Opens while the writer has the file: a second process reads what is whole in it.
+fn reopened_beside(path: &std::path::Path) -> Core {
+    let (_, opened) = LastKnownGood::open(path, "/apisix").unwrap();
+    assert!(!opened.writer);
+    resume(opened.saved.unwrap(), &"default".into(), 8).0
+}
