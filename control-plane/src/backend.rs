@@ -368,3 +368,22 @@ impl SourceState {
         self.stage == Stage::Live
     }
 }
+
+// === impl Stage ===
+
+impl Stage {
+    /// The stage as a label and in status.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::BackingOff => "backing_off",
+            Self::Connecting => "connecting",
+            Self::Proving => "proving",
+            Self::Loading => "loading",
+            Self::CatchingUp => "catching_up",
+            Self::Live => "live",
+            Self::Refused => "refused",
+            Self::Stopped => "stopped",
+        }
+    }
+}

@@ -68,6 +68,7 @@ struct Shared {
     current: ArcSwap<Publication>,
     wake: watch::Sender<u64>,
     requests: mpsc::Sender<Request>,
+    commands: mpsc::Sender<SourceCommand>,
     reader: Arc<dyn Reader>,
     commit: Arc<dyn Commit>,
     clock: Clock,
@@ -136,6 +137,7 @@ impl Environment {
             current: ArcSwap::from_pointee(core.publication()),
             wake: watch::Sender::new(0),
             requests: requests_in,
+            commands: commands.clone(),
             reader,
             commit,
             clock,
@@ -190,6 +192,12 @@ impl Environment {
     #[must_use]
     pub fn commit(&self) -> &Arc<dyn Commit> {
         &self.shared.commit
+    }
+
+    /// Requests to its source: an audit that finds a difference asks for a reload.
+    #[must_use]
+    pub fn commands(&self) -> mpsc::Sender<SourceCommand> {
+        self.shared.commands.clone()
     }
 
     /// The replica's clock.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use headwater_model::guard::Removal;
 use headwater_model::{Revision, Version};
 use headwater_proto::config::{Approval, Standing};
+use imbl::OrdMap;
 
 use super::transfer::Transfers;
 use crate::backend::SourceState;
@@ -19,8 +22,12 @@ pub struct Publication {
     pub world: Arc<Snapshot>,
     /// Whether there is a complete state to serve.
     pub complete: bool,
-    /// Since when a jump is held (Unix seconds).
-    pub held_since: Option<u64>,
+    /// The jump that is held.
+    pub hold: Option<HeldJump>,
+    /// Keys that are no content, with create and mod revision: an audit compares them too.
+    pub others: OrdMap<Bytes, (Revision, Revision)>,
+    /// Keys of the last load that were no content, by reason.
+    pub ignored: std::collections::BTreeMap<&'static str, u64>,
     /// The approvals that are known.
     pub approvals: Arc<[Approval]>,
     /// What the source is doing.
@@ -31,6 +38,17 @@ pub struct Publication {
     pub degraded_since: Option<u64>,
     /// The encoded transfers to `serving`, shared by all sessions.
     pub transfers: Arc<Transfers>,
+}
+
+/// A held jump, from `serving` to `world`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldJump {
+    /// Since when (Unix seconds).
+    pub since_unix: u64,
+    /// What it would remove.
+    pub removal: Removal,
+    /// Whether an operator rejected it.
+    pub rejected: bool,
 }
 
 // === impl Publication ===
@@ -56,8 +74,8 @@ impl Publication {
 
     /// How far what is served can be relied on.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
-        match (self.degraded_since, self.held_since) {
+    pub fn standing(&self) -> Standing {
+        match (self.degraded_since, self.hold.map(|hold| hold.since_unix)) {
             (Some(since_unix), _) => Standing::Degraded { since_unix },
             (None, Some(since_unix)) => Standing::Held { since_unix },
             (None, None) => Standing::Live,

@@ -16,7 +16,7 @@ use crate::approval;
 use crate::backend::{
     Continuity, Entry, KeyEvent, KeyRevisions, ResumePoint, SourceEvent, SourceState, Stage,
 };
-use crate::distribution::publication::Publication;
+use crate::distribution::publication::{HeldJump, Publication};
 use crate::distribution::transfer::Transfers;
 use crate::hold::{Hold, Judged};
 use crate::store::{Outcome, Snapshot, Store};
@@ -239,7 +239,13 @@ impl Core {
             serving,
             world,
             complete: self.store.is_complete(),
-            held_since: self.hold.standing().map(|standing| standing.since_unix),
+            hold: self.hold.standing().map(|standing| HeldJump {
+                since_unix: standing.since_unix,
+                removal: standing.removal,
+                rejected: standing.rejected,
+            }),
+            others: self.others.clone(),
+            ignored: self.store.ignored().clone(),
             approvals: self.hold.approvals().values().cloned().collect(),
             source: self.source.clone(),
             last_proof: self.last_proof,

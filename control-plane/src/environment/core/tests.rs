@@ -67,7 +67,7 @@ fn a_held_jump_serves_what_was_and_an_approval_read_from_the_source_ends_it() {
     assert!(matches!(effects.judged, Some(Judged::Began(_))));
     let publication = core.publication();
     assert_eq!((publication.serving.content().len(), publication.world.content().len()), (10, 1));
-    assert_eq!(publication.held_since, Some(9));
+    assert_eq!(publication.hold.map(|hold| hold.since_unix), Some(9));
     let to = Lineage { ..publication.world.lineage().clone() };
     let approval = approval_for("a".into(), publication.serving.version(), &to, 1_000);
     let put = Entry { key: approval::key("a"), value: approval::encode(&approval), ..entry("", 51, b"") };
