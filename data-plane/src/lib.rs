@@ -2,5 +2,7 @@
 //! serving it whether or not anything upstream is alive.
 
 pub mod compile;
+pub mod proxy;
 pub mod routing;
 pub mod sync;
+pub mod upstream;

@@ -20,6 +20,10 @@ const PURE: &[&str] = &[
     "data-plane/src/sync/verdict",
     "data-plane/src/routing",
     "data-plane/src/upstream/balancer",
+    "data-plane/src/proxy/error",
+    "data-plane/src/proxy/framing",
+    "data-plane/src/proxy/host",
+    "data-plane/src/proxy/path",
 ];
 
 /// Names that make a module impure, and what each brings in.
