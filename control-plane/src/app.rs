@@ -22,7 +22,7 @@ use crate::distribution::admission::Admission;
 use crate::distribution::service::{self, Service};
 use crate::distribution::{metrics, session};
 use crate::environment::{Clock, Environment};
-use crate::fleet::Fleet;
+use crate::fleet::{Expected, Fleet};
 
 mod health;
 mod sources;
@@ -159,11 +159,14 @@ impl Parts {
         let clock = Clock::start();
         let replica: Arc<str> = self.config.replica_id.clone().unwrap_or_else(host_name).into();
         let mut registry = telemetry::registry();
-        let environments = sources::start(&self.config, clock, &mut registry, &self.supervisor)?;
+        let files = sources::open(&self.config, clock)?;
+        let expected: Vec<Expected> = files.iter().flat_map(|found| found.expected.clone()).collect();
+        let fleet = Fleet::start(&replica, self.config.lost_retention, expected, &self.supervisor);
+        let environments =
+            sources::start(&self.config, files, &fleet, clock, &mut registry, &self.supervisor)?;
         for environment in &environments {
             self.await_complete(environment.clone());
         }
-        let fleet = Fleet::start(&replica, self.config.lost_retention, [], &self.supervisor);
         let access = Access::new(self.config.admin.callers.clone(), self.config.admin.insecure);
         access.register(&mut registry);
         let operators = self.admin(&environments, &fleet, &replica, clock);

@@ -18,7 +18,11 @@ use crate::backend::etcd::{Auditor, EtcdCluster, EtcdCommit, EtcdConfig, EtcdRea
 use crate::config::{Config, EmbeddedConfig, EnvironmentConfig};
 use crate::distribution::admission::JoinRules;
 use crate::environment::core::Core;
+use crate::environment::disk::{self, Disk, Found};
+use crate::environment::keeper::Keeper;
 use crate::environment::{Clock, Environment, Parts};
+use crate::fleet::Fleet;
+use crate::last_known_good;
 
 /// How often an embedded store says that everything was delivered.
 const EMBEDDED_PROGRESS: Duration = Duration::from_secs(1);
@@ -34,17 +38,48 @@ pub enum SourceError {
         /// What is wrong with it.
         source: OpenError,
     },
+    /// The last known good cannot be read: a fault of the device. A damaged file is none.
+    #[error("state_dir: {}: {source}", file.display())]
+    LastKnownGood {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: last_known_good::Error,
+    },
+    /// The system gives no thread to write the last known good with.
+    #[error("no thread can be started to keep the last known good ({0}): raise the limit of threads")]
+    Thread(std::io::Error),
 }
 
-/// Starts every environment.
+/// Opens the last known good of every environment that follows etcd; an embedded store is its own.
+pub(super) fn open(config: &Config, clock: Clock) -> Result<Vec<Found>, SourceError> {
+    if config.etcd.is_none() {
+        return Ok(Vec::new());
+    }
+    let open = |environment: &EnvironmentConfig| {
+        let file = config.state_dir.join(format!("{}.last-known-good", environment.name));
+        let name: Arc<str> = environment.name.as_str().into();
+        let found = disk::open(&file, &environment.prefix, &name, clock.unix())
+            .map_err(|source| SourceError::LastKnownGood { file: file.clone(), source })?;
+        for fault in &found.faults {
+            tracing::warn!(environment = %name, file = %file.display(), %fault, "the last known good");
+        }
+        Ok(found)
+    };
+    config.environments.iter().map(open).collect()
+}
+
+/// Starts every environment, from its opened file where it has one.
 pub(super) fn start(
     config: &Config,
+    files: Vec<Found>,
+    fleet: &Fleet,
     clock: Clock,
     registry: &mut Registry,
     supervisor: &Supervisor,
 ) -> Result<Vec<Environment>, SourceError> {
     match (&config.etcd, &config.embedded) {
-        (Some(etcd), _) => Ok(from_etcd(config, etcd, clock, registry, supervisor)),
+        (Some(etcd), _) => from_etcd(config, etcd, files, fleet, clock, registry, supervisor),
         (None, embedded) => {
             let embedded = embedded.clone().unwrap_or_default();
             config
@@ -77,28 +112,32 @@ pub(super) fn join_rules(environment: &EnvironmentConfig) -> (Arc<str>, JoinRule
 fn from_etcd(
     config: &Config,
     etcd: &EtcdConfig,
+    files: Vec<Found>,
+    fleet: &Fleet,
     clock: Clock,
     registry: &mut Registry,
     supervisor: &Supervisor,
-) -> Vec<Environment> {
+) -> Result<Vec<Environment>, SourceError> {
     let metrics = Metrics::register(registry);
     let cluster = EtcdCluster::new(etcd.clone(), metrics.clone());
-    let start = |environment: &EnvironmentConfig| {
-        let prefix = environment.prefix.as_str();
+    let start = |(environment, found): (&EnvironmentConfig, Found)| {
+        let (name, prefix): (Arc<str>, _) = (environment.name.as_str().into(), environment.prefix.as_str());
+        let file = Disk::new(found.file, name.clone(), fleet.clone());
+        let keeper = Keeper::start(&name, file).map_err(SourceError::Thread)?;
         let parts = Parts {
-            name: environment.name.as_str().into(),
+            name,
             prefix: prefix.into(),
             source: Box::new(EtcdSource::new(cluster.clone(), prefix)),
             reader: Arc::new(EtcdReader::new(cluster.clone(), prefix)),
             commit: Arc::new(EtcdCommit::new(cluster.clone(), prefix)),
-            core: Core::new(prefix.into(), clock.unix()),
-            keeper: None,
+            core: found.core,
+            keeper: Some(keeper),
         };
         let environment = Environment::start(parts, clock, supervisor);
         audit(&environment, etcd, metrics.clone(), supervisor);
-        environment
+        Ok(environment)
     };
-    config.environments.iter().map(start).collect()
+    config.environments.iter().zip(files).map(start).collect()
 }
 
 /// Compares what is held with etcd from time to time.

@@ -188,3 +188,26 @@ async fn static_faults_name_the_setting() {
     let error = start(blocked).await.unwrap_err().to_string();
     assert!(error.starts_with("state_dir: "), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_etcd_away_a_replica_starts_says_so_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut away = config(folder.path(), OPEN);
+    away.embedded = None;
+    away.etcd = Some(crate::backend::etcd::EtcdConfig {
+        endpoints: vec!["http://127.0.0.1:1".into()],
+        ..crate::backend::etcd::EtcdConfig::default()
+    });
+    away.start_deadline = Duration::from_millis(200);
+    let bound = start(away).await.unwrap();
+    while !bound.readiness().report().ready {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let ready = page(bound.addresses.health, "/readyz").await;
+    assert!(ready.contains("given up: environment default: not loaded within 200ms"), "{ready}");
+    let address = format!("http://{}", bound.addresses.admin);
+    let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
+    let refused = ResourcesClient::new(channel).put(put("upstreams/1", UPSTREAM)).await.unwrap_err();
+    assert_eq!((refused.code(), word(&refused)), (Code::Unavailable, "not_complete"));
+    assert!(bound.shutdown().await.is_none());
+}
