@@ -4,6 +4,10 @@
 //! [`protocol`] and [`verdict`] are pure: they take messages, results and a [`Moment`](protocol::Moment), and
 //! answer actions. They must never know sockets, files, threads or clocks; the simulation runs them as they are.
 
+pub mod applier;
+pub mod connection;
+pub mod keeper;
 pub mod last_known_good;
 pub mod protocol;
+pub mod stream;
 pub mod verdict;
