@@ -135,7 +135,7 @@ impl NodeConfig {
     pub fn last_known_good(&self) -> PathBuf {
         let name: String =
             self.environment.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        self.data_dir.join(format!("node{name}.lkg"))
+        self.data_dir.join(format!("node-{name}.lkg"))
     }
 
     fn check_identity(&self, faults: &mut Vec<Fault>) {
@@ -144,9 +144,8 @@ impl NodeConfig {
             let message = format!("must have 1 to {} bytes: give this node a name", limits::MAX_NAME_BYTES);
             faults.push(Fault::new("node_id", message));
         }
-        let prefix = &self.environment;
-        if !prefix.starts_with('/') || prefix.ends_with('/') || long(prefix) {
-            let message = "must be a key prefix such as /apisix: with a leading and without a trailing slash";
+        if self.environment.is_empty() || long(&self.environment) {
+            let message = "must be the name of one of the control plane's environments, such as default";
             faults.push(Fault::new("environment", message));
         }
         let bad = self.labels.iter().any(|(name, value)| name.is_empty() || long(name) || long(value));
@@ -191,7 +190,7 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             node_id: String::new(),
-            environment: "/apisix".into(),
+            environment: "default".into(),
             labels: BTreeMap::new(),
             control_plane: ControlPlane::default(),
             sync: SyncConfig::default(),
@@ -274,13 +273,13 @@ mod tests {
         let text =
             "node_id: a\ndata_dir: /tmp\ncontrol_plane: {addresses: ['127.0.0.1:9190'], insecure: true}\n";
         let config: NodeConfig = load(Sources::new().text("node.yaml", text)).expect("valid");
-        assert_eq!(config.environment, "/apisix");
-        assert!(config.last_known_good().ends_with("node_apisix.lkg"));
+        assert_eq!(config.environment, "default");
+        assert!(config.last_known_good().ends_with("node-default.lkg"));
     }
 
     #[test]
     fn all_faults_are_told_at_once_and_by_name() {
-        let text = "environment: apisix/\ndata_dir: /no/such/place\ncontrol_plane: {addresses: [x]}\n";
+        let text = "environment: ''\ndata_dir: /no/such/place\ncontrol_plane: {addresses: [x]}\n";
         let faults =
             load::<NodeConfig>(Sources::new().text("node.yaml", text)).expect_err("faults").to_string();
         for path in ["node_id", "environment", "control_plane.addresses[0]", "control_plane.tls", "data_dir"]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use headwater_process::settings::duration;
 
+use crate::dev::Dev;
 use crate::exit;
 
 /// For `--help`.
@@ -222,6 +223,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: HoldCommand,
     },
+    /// Run both planes on this machine, with a demo upstream and route, and print what to try.
+    ///
+    /// Example: headwater dev --etcd 127.0.0.1:2379
+    Dev(Dev),
 }
 
 #[derive(Debug, Subcommand)]
@@ -307,5 +312,22 @@ mod tests {
         assert!(parse(&["put", "routes/1", "{}", "--wait", "--timeout", "5s"]).is_ok());
         assert!(parse(&["validate"]).is_err());
         assert!(parse(&["list", "--insecure", "--cacert", "ca.pem"]).is_err());
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// In plain text, without a proof: towards a replica of one's own on loopback.
+    pub(crate) const fn insecure(server: String) -> Self {
+        Self {
+            server,
+            key: None,
+            cacert: None,
+            cert: None,
+            key_file: None,
+            server_name: None,
+            insecure: true,
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::arguments::{Arguments, Command, Format, NodesCommand};
 use crate::connection::Replica;
 use crate::exit::{Error, Exit};
-use crate::{documents, progress};
+use crate::{dev, documents, progress};
 
 mod holds;
 mod nodes;
@@ -23,6 +23,10 @@ pub(crate) struct Asked {
 /// Runs the command. What can be wrong without a connection is told before one is opened.
 pub(crate) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let Arguments { connection, general, command } = arguments;
+    let command = match command {
+        Command::Dev(arguments) => return dev::run(arguments).await,
+        command => command,
+    };
     let prepared = prepare(command)?;
     let server = format!("connecting to {}", connection.server);
     let replica = progress::during(&server, Replica::connect(&connection)).await?;
@@ -73,8 +77,12 @@ async fn other(asked: &Asked, command: Command) -> Result<Exit, Error> {
             wait::run(asked, version, puts, deletes, limits).await
         }
         Command::Hold { command } => holds::run(asked, command).await,
-        Command::Put { .. } | Command::Delete { .. } | Command::Apply { .. } | Command::Validate { .. } => {
-            unreachable!("`prepare` turned these into requests")
+        Command::Put { .. }
+        | Command::Delete { .. }
+        | Command::Apply { .. }
+        | Command::Validate { .. }
+        | Command::Dev(_) => {
+            unreachable!("`prepare` turned these into requests, and dev has its own way")
         }
     }
 }

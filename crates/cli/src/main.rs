@@ -8,6 +8,7 @@ use clap::Parser;
 mod arguments;
 mod command;
 mod connection;
+mod dev;
 mod documents;
 mod exit;
 mod output;
@@ -17,7 +18,11 @@ use arguments::Arguments;
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let mut builder = match arguments.command {
+        arguments::Command::Dev(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = match builder.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: the runtime cannot start: {error}");
