@@ -6,6 +6,7 @@
 pub mod certificates;
 pub mod etcd;
 pub mod eventually;
+pub mod follower;
 pub mod h2_proxy;
 pub mod http;
 pub mod ports;

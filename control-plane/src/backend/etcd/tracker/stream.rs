@@ -150,7 +150,7 @@ impl Tracker {
             self.timed_out = true;
         }
         let note = if self.is_never_answered() {
-            format!("no progress request is ever answered: reopening. {PROXY}, if there is one")
+            format!("no progress request is ever answered: {PROXY}")
         } else {
             format!("the watch was silent for {:.1} s", silent.as_secs_f64())
         };
@@ -231,9 +231,7 @@ impl Tracker {
         }
         let note = self.is_never_answered().then(|| {
             let every = self.settings.reopen_interval.as_secs();
-            format!(
-                "progress is never answered: the watch is reopened every {every} s. {PROXY}, if there is one"
-            )
+            format!("progress is never answered, the watch is reopened every {every} s: {PROXY}")
         });
         self.stage(Stage::CatchingUp, note);
     }
