@@ -93,7 +93,13 @@ pub enum StartError {
     },
     /// A source cannot be opened.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(Box<SourceError>),
+}
+
+impl From<SourceError> for StartError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(Box::new(error))
+    }
 }
 
 /// One listener before anybody is let in.

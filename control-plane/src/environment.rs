@@ -276,10 +276,10 @@ impl Writer {
         if effects.wake {
             self.shared.wake.send_modify(|count| *count += 1);
         }
-        if effects.keep != Keep::Nothing {
-            if let Some(keeper) = &mut self.keeper {
-                keeper.keep(effects.keep, &self.core);
-            }
+        if effects.keep != Keep::Nothing
+            && let Some(keeper) = &mut self.keeper
+        {
+            keeper.keep(effects.keep, &self.core);
         }
     }
 
@@ -349,12 +349,11 @@ impl Writer {
                     let Ok(key) = std::str::from_utf8(event.key()) else { continue };
                     match event {
                         KeyEvent::Put(entry) => {
-                            if let Some(old) = self.core.store().snapshot().content().get(key) {
-                                if old.create_revision() == entry.create_revision
-                                    && old.value() != &entry.value
-                                {
-                                    self.older.replaced(old.clone());
-                                }
+                            if let Some(old) = self.core.store().snapshot().content().get(key)
+                                && old.create_revision() == entry.create_revision
+                                && old.value() != &entry.value
+                            {
+                                self.older.replaced(old.clone());
                             }
                         }
                         KeyEvent::Delete { .. } => self.older.deleted(key),
@@ -380,10 +379,10 @@ impl Writer {
                 "a jump {removal} and is held: `headwater hold show` tells, `headwater hold approve` lets it pass"
             ),
             Some(Judged::Dissolved) => {
-                tracing::warn!(%environment, "the held jump removes less now: not held")
+                tracing::warn!(%environment, "the held jump removes less now: not held");
             }
             Some(Judged::Approved(id)) => {
-                tracing::warn!(%environment, approval = %id, "the held jump is approved")
+                tracing::warn!(%environment, approval = %id, "the held jump is approved");
             }
             _ => {}
         }

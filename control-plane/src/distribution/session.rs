@@ -138,7 +138,7 @@ pub enum SessionEvent {
 #[derive(Debug)]
 pub enum Outgoing {
     /// A message.
-    Message(ReplicaMessage),
+    Message(Box<ReplicaMessage>),
     /// A frame of a transfer, shared with other sessions.
     Shared(Frame),
 }
@@ -244,13 +244,13 @@ impl Session {
         if now >= self.silent_at() {
             self.end(GoawayReason::Silent, format!("no frame for {} heartbeats", limits::SILENT_HEARTBEATS));
         }
-        if let Some(standoff) = &mut self.standoff {
-            if now >= standoff.again_at {
-                // A mismatch stays remembered: the next try is the full content.
-                match standoff.why {
-                    RefusedWhy::Mismatch => standoff.again_at = Duration::MAX,
-                    RefusedWhy::Held | RefusedWhy::OverLimit => self.standoff = None,
-                }
+        if let Some(standoff) = &mut self.standoff
+            && now >= standoff.again_at
+        {
+            // A mismatch stays remembered: the next try is the full content.
+            match standoff.why {
+                RefusedWhy::Mismatch => standoff.again_at = Duration::MAX,
+                RefusedWhy::Held | RefusedWhy::OverLimit => self.standoff = None,
             }
         }
     }
@@ -279,7 +279,7 @@ impl Session {
     pub fn poll(&mut self, publication: &Publication, now: Duration, now_unix: u64) -> Option<Outgoing> {
         if self.sending.is_none() {
             if let Some(message) = self.control.pop_front() {
-                return Some(Outgoing::Message(message));
+                return Some(Outgoing::Message(Box::new(message)));
             }
             self.show_standing(publication, now);
             if self.unacked.is_none() {
@@ -289,7 +289,7 @@ impl Session {
         if let Some(frame) = self.next_frame() {
             return Some(Outgoing::Shared(frame));
         }
-        (now >= self.progress_at).then(|| Outgoing::Message(self.progress(publication, now)))
+        (now >= self.progress_at).then(|| Outgoing::Message(Box::new(self.progress(publication, now))))
     }
 
     /// The bytes of the transfer that is being sent, for the bound on how many large ones go at a time.

@@ -72,7 +72,7 @@ fn an_approval_ends_it_only_when_it_covers() {
         Approval { expires_unix: 5, ..good.clone() },
         Approval { base_at_most: Revision(99), ..good.clone() },
         Approval { to: Lineage { generation: Generation(9), ..to.clone() }, ..good.clone() },
-        Approval { from: to.clone(), ..good.clone() },
+        Approval { from: to, ..good.clone() },
     ] {
         hold.approve(Approval { id: "bad".into(), ..bad });
         let served = hold.serving(store.snapshot()).clone();

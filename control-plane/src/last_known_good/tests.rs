@@ -226,7 +226,7 @@ fn a_change_and_a_hold_cost_their_own_size() {
     assert!(full > 200_000);
     let from = file.saved().clone();
     let mut next = group(&from, 3001, &(1..=2000).collect::<Vec<_>>(), vec![]);
-    let frozen = from.world.clone();
+    let frozen = from.world;
     next.hold = HoldChange::Stands(Box::new(SavedHold { frozen, since_unix: 1, rejected: false }));
     file.append(&next).unwrap();
     let held = file.bytes().unwrap();

@@ -289,6 +289,23 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 
+// === impl Connection ===
+
+impl Connection {
+    /// In plain text, without a proof: towards a replica of one's own on loopback.
+    pub(crate) const fn insecure(server: String) -> Self {
+        Self {
+            server,
+            key: None,
+            cacert: None,
+            cert: None,
+            key_file: None,
+            server_name: None,
+            insecure: true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -312,22 +329,5 @@ mod tests {
         assert!(parse(&["put", "routes/1", "{}", "--wait", "--timeout", "5s"]).is_ok());
         assert!(parse(&["validate"]).is_err());
         assert!(parse(&["list", "--insecure", "--cacert", "ca.pem"]).is_err());
-    }
-}
-
-// === impl Connection ===
-
-impl Connection {
-    /// In plain text, without a proof: towards a replica of one's own on loopback.
-    pub(crate) const fn insecure(server: String) -> Self {
-        Self {
-            server,
-            key: None,
-            cacert: None,
-            cert: None,
-            key_file: None,
-            server_name: None,
-            insecure: true,
-        }
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn version_from(wire: wire::Version) -> Result<Version, Invalid> {
 }
 
 pub(super) fn required(wire: Option<wire::Version>, message: &'static str) -> Result<Version, Invalid> {
-    version_from(wire.ok_or(bad(message, "version", "is missing"))?)
+    version_from(wire.ok_or_else(|| bad(message, "version", "is missing"))?)
 }
 
 pub(super) fn optional(wire: Option<wire::Version>) -> Result<Option<Version>, Invalid> {
@@ -52,7 +52,7 @@ pub(super) fn optional(wire: Option<wire::Version>) -> Result<Option<Version>, I
 }
 
 pub(super) fn digest_from(bytes: &[u8], message: &'static str) -> Result<Digest, Invalid> {
-    Digest::from_bytes(bytes).ok_or(bad(message, "digest", "is not 16 bytes long"))
+    Digest::from_bytes(bytes).ok_or_else(|| bad(message, "digest", "is not 16 bytes long"))
 }
 
 pub(super) fn key_from(text: &str, message: &'static str) -> Result<Key, Invalid> {

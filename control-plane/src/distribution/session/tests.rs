@@ -246,7 +246,7 @@ fn each_jump_has_its_reason() {
     for (node, reason) in [
         (with(other, 50, 1), TransferReason::OtherLineage),
         (with(lineage.clone(), 50, 1), TransferReason::TooOld),
-        (with(lineage.clone(), 100, 1), TransferReason::Divergence),
+        (with(lineage, 100, 1), TransferReason::Divergence),
     ] {
         let mut session = open(&mut core, node);
         assert_eq!(begins(&sent(&mut session, &mut core, Duration::ZERO)), [(reason, 10)], "{reason:?}");
@@ -274,7 +274,7 @@ fn a_node_that_is_ahead_is_waited_for_and_the_head_is_asked() {
     let mut session = open(&mut core, Some(held.clone()));
     let messages = sent(&mut session, &mut core, Duration::ZERO);
     assert_eq!(begins(&messages), []);
-    assert!(session.take_events().contains(&SessionEvent::AskHead { held: held.clone() }));
+    assert!(session.take_events().contains(&SessionEvent::AskHead { held }));
     sent(&mut session, &mut core, BEHIND_TIMEOUT);
     sent(&mut session, &mut core, BEHIND_TIMEOUT);
     let shown = SessionEvent::Standing { held_ahead: true, degraded: false };
