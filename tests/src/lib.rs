@@ -11,4 +11,5 @@ pub mod h2_proxy;
 pub mod http;
 pub mod ports;
 pub mod process;
+pub mod simulation;
 pub mod tcp_proxy;

@@ -1,0 +1,131 @@
+//! What an independent observer knows: every state that etcd was ever in, in every history.
+//!
+//! A restore begins a new history that shares its past with an older one up to the snapshot. Compaction changes
+//! nothing here.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use headwater_control_plane::backend::embedded::mvcc::{Event, EventKind};
+use imbl::OrdMap;
+
+/// A key with what etcd says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Its value.
+    pub value: Bytes,
+    /// The revision at which it came into being.
+    pub create_revision: u64,
+    /// The revision of its last write.
+    pub mod_revision: u64,
+}
+
+/// Everything below the prefix, relative to it.
+pub type Facts = OrdMap<Bytes, Fact>;
+
+/// Names a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(usize);
+
+/// All histories.
+#[derive(Clone, Debug)]
+pub struct Truth {
+    prefix: Bytes,
+    histories: Vec<History>,
+}
+
+#[derive(Clone, Debug)]
+struct History {
+    cluster_id: u64,
+    head: u64,
+    /// The state from each revision on that changed it.
+    states: BTreeMap<u64, Facts>,
+}
+
+// === impl Truth ===
+
+impl Truth {
+    /// One history, at revision 1 with nothing in it.
+    #[must_use]
+    pub fn new(prefix: Bytes, cluster_id: u64) -> Self {
+        let states = BTreeMap::from([(1, Facts::new())]);
+        Self { prefix, histories: vec![History { cluster_id, head: 1, states }] }
+    }
+
+    /// The history that goes on now.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        Epoch(self.histories.len() - 1)
+    }
+
+    /// A revision was committed.
+    pub fn committed(&mut self, revision: u64, events: &[Event]) {
+        let prefix = self.prefix.clone();
+        let history = self.histories.last_mut().expect("there is always a history");
+        let mut facts = history.states.last_key_value().map(|(_, facts)| facts.clone()).unwrap_or_default();
+        for event in events {
+            let Some(key) = event.kv.key.strip_prefix(prefix.as_ref()) else { continue };
+            let key = Bytes::copy_from_slice(key);
+            match event.kind {
+                EventKind::Delete => drop(facts.remove(&key)),
+                EventKind::Put => {
+                    let fact = Fact {
+                        value: event.kv.value.clone(),
+                        create_revision: event.kv.create_revision.0,
+                        mod_revision: event.kv.mod_revision.0,
+                    };
+                    facts.insert(key, fact);
+                }
+            }
+        }
+        history.head = revision;
+        history.states.insert(revision, facts);
+    }
+
+    /// A history begins as another one was at a revision, under a cluster id, with its head moved up by `bump`.
+    pub fn restored(&mut self, from: Epoch, revision: u64, cluster_id: u64, bump: u64) {
+        let states = self.histories[from.0].states.range(..=revision).map(|(at, facts)| (*at, facts.clone()));
+        let history = History { cluster_id, head: revision + bump, states: states.collect() };
+        self.histories.push(history);
+    }
+
+    /// What a history's state at a revision was; nothing for a revision that it never reached.
+    #[must_use]
+    pub fn at(&self, epoch: Epoch, revision: u64) -> Option<&Facts> {
+        let history = &self.histories[epoch.0];
+        if revision > history.head {
+            return None;
+        }
+        history.states.range(..=revision).next_back().map(|(_, facts)| facts)
+    }
+
+    /// The newest revision of a history.
+    #[must_use]
+    pub fn head(&self, epoch: Epoch) -> u64 {
+        self.histories[epoch.0].head
+    }
+
+    /// The cluster id that a history goes by.
+    #[must_use]
+    pub fn cluster_id(&self, epoch: Epoch) -> u64 {
+        self.histories[epoch.0].cluster_id
+    }
+
+    /// Every history from one on.
+    pub fn since(&self, epoch: Epoch) -> impl Iterator<Item = Epoch> + use<> {
+        (epoch.0..self.histories.len()).map(Epoch)
+    }
+}
+
+/// The first difference between two states, in words.
+#[must_use]
+pub fn difference(held: &Facts, true_facts: &Facts) -> Option<String> {
+    let keys = held.keys().chain(true_facts.keys());
+    let key = keys.filter(|key| held.get(*key) != true_facts.get(*key)).min()?;
+    let say = |fact: Option<&Fact>| match fact {
+        Some(fact) => format!("{:?} of revision {}", fact.value, fact.mod_revision),
+        None => "nothing".to_owned(),
+    };
+    let (held, truth) = (say(held.get(key)), say(true_facts.get(key)));
+    Some(format!("{} is {held}, but etcd had {truth}", String::from_utf8_lossy(key)))
+}
