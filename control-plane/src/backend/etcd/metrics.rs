@@ -54,11 +54,11 @@ struct OutcomeLabels {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Metrics under `headwater_source_…` in `registry`.
+    /// Metrics under `source_…` in `registry`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let part = registry.sub_registry_with_prefix("headwater_source");
+        let part = registry.sub_registry_with_prefix("source");
         part.register("watch_frames", "Responses of the watch stream by kind", metrics.frames.clone());
         part.register("reconnects", "Attempts that ended, by whose fault it was", metrics.reconnects.clone());
         part.register(
