@@ -279,7 +279,8 @@ impl Bound {
         };
         let (stream, statuses) = Stream::new(start, self.supervisor.clone());
         let keeper = opened.keeper;
-        let sources = Sources { statuses, views, keeper, config, started_unix: unix_now() };
+        let (started_unix, written_unix) = (unix_now(), opened.written_unix);
+        let sources = Sources { statuses, views, keeper, config, started_unix, written_unix };
         let mut registry = self.registry;
         registry.register_collector(Box::new(sources.clone()));
         let pages = health::router(readiness, Arc::new(registry)).merge(control::status(sources.clone()));
@@ -299,6 +300,8 @@ struct Restored {
     keeper: Option<Keeper>,
     held: Option<(Version, Content)>,
     judged: (Rejects, Vec<FallbackRequest>),
+    /// When the file was written that gave what is held (Unix seconds).
+    written_unix: Option<u64>,
 }
 
 /// Opens the last known good and serves what it holds; blocks. Whatever is wrong with it, the node goes on.
@@ -308,7 +311,10 @@ fn open(
     told: mpsc::Sender<Version>,
     applier: Applier<Values, Upstreams>,
 ) -> Restored {
-    let mut restored = Restored { applier, keeper: None, held: None, judged: <_>::default() };
+    let mut restored =
+        Restored { applier, keeper: None, held: None, judged: <_>::default(), written_unix: None };
+    // Before it is opened, which may write.
+    let written_unix = written(&config.last_known_good());
     let interval = config.sync.persist_interval;
     match Keeper::open(config.last_known_good(), &config.environment, interval, supervisor, told) {
         Err(error) => warn!("serving without a disk: {error}"),
@@ -319,10 +325,17 @@ fn open(
                 restored.judged = restored.applier.restore(&version, &opened.content, &rows, unix_now());
                 info!(%version, resources = opened.content.len(), "serving the last known good");
                 restored.held = Some((version, opened.content));
+                restored.written_unix = written_unix;
             }
         }
     }
     restored
+}
+
+/// When a file was last written (Unix seconds), if there is one.
+fn written(path: &std::path::Path) -> Option<u64> {
+    let modified = std::fs::metadata(path).ok()?.modified().ok()?;
+    Some(modified.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
 }
 
 /// Makes a table the served one; the first time, the node becomes ready.

@@ -19,7 +19,7 @@ use crate::config::NodeConfig;
 use crate::sync::applier::Views;
 use crate::sync::keeper::Keeper;
 use crate::sync::protocol::{Phase, Status};
-use crate::sync::stream::Statuses;
+use crate::sync::stream::{Statuses, unix_now};
 pub use dumps::dumps;
 
 /// The cells that the pages read.
@@ -35,6 +35,8 @@ pub struct Sources {
     pub config: Arc<NodeConfig>,
     /// When the process began to serve (Unix seconds).
     pub started_unix: u64,
+    /// When the content that the disk gave was written (Unix seconds); nothing when it gave none.
+    pub written_unix: Option<u64>,
 }
 
 /// `/status/config`: which version, how fresh, what is rejected, and why.
@@ -64,6 +66,7 @@ impl Sources {
             "proof": {
                 "replica_age_seconds": status.hop_age.map(|age| age.as_secs_f64()),
                 "source_age_seconds": status.source_age.map(|age| age.as_secs_f64()),
+                "stale_since_unix": self.stale_since(&status),
             },
             "stream": self.stream(&status),
             "rejected": view.rejects.iter().map(|reject| json!({
@@ -84,6 +87,17 @@ impl Sources {
             })),
             "disk": self.disk(),
         })
+    }
+
+    /// Since when what is served is without proof; nothing while a live replica is on the line. After a start that
+    /// has not reached anybody yet, the moment the file was written is the last that is known.
+    fn stale_since(&self, status: &Status) -> Option<u64> {
+        match (status.phase, status.standing, status.hop_age) {
+            (Phase::Open, Some(Standing::Degraded { since_unix }), _) => Some(since_unix),
+            (Phase::Open, Some(_), _) => None,
+            (_, _, Some(age)) => Some(unix_now().saturating_sub(age.as_secs())),
+            (_, _, None) => self.written_unix,
+        }
     }
 
     fn stream(&self, status: &Status) -> Value {
