@@ -1,6 +1,6 @@
 //! The settings of a replica: one YAML file, environment variables and `--set` over it.
 //!
-//! Only what types cannot say is checked in [`check`], all of it at once.
+//! Only what types cannot say is checked in `check`, all of it at once.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
