@@ -1,0 +1,13 @@
+//! What must hold end to end, each with a real etcd and both planes as real processes; one subject a file.
+//!
+//! One binary for all of them: linking is most of what such a test costs.
+
+mod atomic;
+mod killed;
+mod main_path;
+mod outage;
+mod rejected;
+mod restore;
+mod second_hop;
+mod silenced_watch;
+mod unchanged_reload;

@@ -1,0 +1,117 @@
+//! etcd is replaced by an older snapshot: nodes follow, and what would empty them waits for a word of approval.
+
+use headwater_tests::etcd::{Etcd, Restore, dependable, restorable};
+use headwater_tests::eventually::eventually;
+use headwater_tests::keys::{Keys, Write, route, upstream};
+use headwater_tests::origin::Origin;
+use headwater_tests::planes::{LIMIT, Node, Replica};
+use serde_json::Value;
+
+async fn fill(keys: &Keys, ids: std::ops::Range<u32>) -> u64 {
+    let add = |write: Write, id| write.put(&format!("routes/{id}"), &route(&format!("/{id}"), "1"));
+    keys.commit(ids.fold(Write::default(), add)).await
+}
+
+/// Few keys go with the restore: nodes follow by themselves, by a jump.
+async fn followed(test: &str, how: Restore) {
+    if !dependable(test) || !restorable(test) {
+        return;
+    }
+    let (mut etcd, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    let keys = Keys::new(etcd.client().await);
+    let origin = Origin::start("origin").await;
+    keys.put("upstreams/1", &upstream(&origin.node())).await;
+    fill(&keys, 0..10).await;
+    let snapshot = etcd.snapshot().await;
+    let revision = fill(&keys, 10..13).await;
+    keys.delete("routes/5").await;
+    let replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
+    let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    node.reaches(revision + 1).await;
+    node.answers("/11", 200, "origin", LIMIT).await;
+
+    etcd.restore(&snapshot, how).await;
+    let keys = Keys::new(etcd.client().await);
+    node.answers("/11", 404, "", LIMIT).await;
+    node.answers("/5", 200, "origin", LIMIT).await;
+    let status = node.status().await.unwrap();
+    println!("{how:?}: followed by {}", status["stream"]["last_transfer"]["reason"]);
+    assert_ne!(status["stream"]["last_transfer"]["reason"], "step", "a restore is no step");
+    // The new history goes on.
+    keys.put("routes/after", &route("/after", "1")).await;
+    node.answers("/after", 200, "origin", LIMIT).await;
+    let held = node.held().await.unwrap();
+    assert_eq!(held.content, keys.content(None).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_snapshot_of_the_same_cluster_is_followed() {
+    followed("an_older_snapshot_of_the_same_cluster_is_followed", Restore::SameIds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_snapshot_as_another_cluster_is_followed() {
+    followed("an_older_snapshot_as_another_cluster_is_followed", Restore::OtherIds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_snapshot_with_a_raised_revision_is_followed() {
+    followed("an_older_snapshot_with_a_raised_revision_is_followed", Restore::Bumped(1_000_000)).await;
+}
+
+async fn hold_id(replica: &Replica) -> String {
+    let (status, said) = replica.command(&["hold", "show", "-o", "json"]).await;
+    assert!(status.success(), "{said}");
+    let shown: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error} in {said}"));
+    shown["holds"][0]["id"].as_str().unwrap_or_else(|| panic!("no hold in {said}")).to_owned()
+}
+
+async fn held(replica: &Replica) {
+    eventually("the replica holds the jump", LIMIT, || async {
+        let status = replica.status().await.map_err(|error| format!("{error:#}"))?;
+        if status["held"].is_null() { Err(status.to_string()) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_empties_nodes_is_held_until_approved() {
+    let test = "a_restore_that_empties_nodes_is_held_until_approved";
+    if !dependable(test) || !restorable(test) {
+        return;
+    }
+    let (mut etcd, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    let keys = Keys::new(etcd.client().await);
+    let origin = Origin::start("origin").await;
+    keys.put("upstreams/1", &upstream(&origin.node())).await;
+    fill(&keys, 0..3).await;
+    let snapshot = etcd.snapshot().await;
+    let revision = fill(&keys, 3..30).await;
+    let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
+    let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    node.reaches(revision).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+
+    etcd.restore(&snapshot, Restore::SameIds).await;
+    held(&replica).await;
+    node.answers("/20", 200, "origin", LIMIT).await;
+    replica.process.restart();
+    held(&replica).await;
+    let late = Node::start(folder.path(), "late", &replica.southbound, &[]);
+    late.answers("/20", 200, "origin", LIMIT).await;
+    late.shows("that it is held", |it| it["stream"]["standing"]["state"] == "held").await;
+    node.shows("a stream to the restarted replica", |it| it["stream"]["standing"]["state"] == "held").await;
+    node.answers("/20", 200, "origin", LIMIT).await;
+
+    let id = hold_id(&replica).await;
+    let (status, said) = replica.command(&["hold", "approve", &id]).await;
+    assert!(status.success(), "{said}");
+    println!("{said}");
+    let keys = Keys::new(etcd.client().await);
+    for node in [&node, &late] {
+        node.answers("/20", 404, "", LIMIT).await;
+        node.answers("/2", 200, "origin", LIMIT).await;
+        assert_eq!(node.held().await.unwrap().content, keys.content(None).await);
+    }
+    assert!(replica.status().await.unwrap()["held"].is_null());
+}

@@ -1,0 +1,63 @@
+//! The second hop breaks in the middle of a transfer: versions stay whole, and nothing is certified undelivered.
+
+use std::time::{Duration, Instant};
+
+use headwater_tests::etcd::{Etcd, dependable};
+use headwater_tests::h2_proxy::{H2Proxy, Reach};
+use headwater_tests::keys::{Keys, Write, upstream};
+use headwater_tests::planes::{LIMIT, Node, Replica, SYNC};
+
+/// Resources of one transaction, each of 10 KB: etcd's limit is 1.5 MiB.
+const RESOURCES: usize = 100;
+
+/// All of the resources in one transaction, of about a megabyte.
+fn version(mark: &str) -> Write {
+    (0..RESOURCES).fold(Write::default(), |write, id| {
+        let mut value = upstream("127.0.0.1:80");
+        value["desc"] = mark.repeat(10_000).into();
+        write.put(&format!("upstreams/{id}"), &value)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_silenced_inside_a_transfer_leaves_versions_whole() {
+    if !dependable("a_stream_silenced_inside_a_transfer_leaves_versions_whole") {
+        return;
+    }
+    let (etcd, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    let keys = Keys::new(etcd.client().await);
+    let first = keys.commit(version("a")).await;
+    let replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
+    let proxy = H2Proxy::start(&*replica.southbound).await;
+    let node = Node::start(folder.path(), "n1", &proxy.address.to_string(), &[]);
+    node.reaches(first).await;
+    let before = proxy.seen(SYNC);
+
+    proxy.throttle(SYNC, 200_000);
+    let (began, second) = (Instant::now(), keys.commit(version("b")).await);
+    node.shows("that it receives", |it| it["stream"]["receiving_bytes"].as_u64() > Some(100_000)).await;
+    proxy.swallow(SYNC, Reach::OpenNow);
+    let mut looks = 0;
+    loop {
+        let held = node.held().await.unwrap();
+        looks += 1;
+        let mut revisions: Vec<u64> = held.content.values().copied().collect();
+        revisions.dedup();
+        assert_eq!(revisions.len(), 1, "half a version at {}: {:?}", held.revision, held.content);
+        assert_eq!(
+            revisions[0] == second,
+            held.revision >= second,
+            "{} is certified undelivered",
+            held.revision
+        );
+        if held.revision >= second {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "it never comes");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let after = proxy.seen(SYNC);
+    println!("whole at each of {looks} looks; the version came after {:?}", began.elapsed());
+    assert!(after.swallowed > 0, "nothing was swallowed: {after:?}");
+    assert!(after.opened > before.opened, "no other stream was opened: {after:?}");
+}
