@@ -2,6 +2,8 @@
 //!
 //! One binary for all of them: linking is most of what such a test costs.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is not as it should be")]
+
 mod atomic;
 mod killed;
 mod main_path;
