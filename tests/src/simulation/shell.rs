@@ -6,10 +6,10 @@ use headwater_control_plane::backend::embedded::mvcc::{
 };
 use headwater_control_plane::backend::etcd::tracker::{
     Action, Attempt, Blame, Failure, Fault, Found, Header, Input, Member, MemberVersion, Page, Proof,
-    ProofQuestion, WatchResponse, value_hash,
+    ProofQuestion, WatchResponse, key_hash, value_hash,
 };
 use headwater_control_plane::backend::{Entry, KeyEvent, SourceEvent, Stage};
-use headwater_model::Revision;
+use headwater_model::{Digest, Revision};
 
 use super::etcd::{Origin, PREFIX};
 use super::replica::Connection;
@@ -207,16 +207,14 @@ impl World {
     }
 
     fn prove(&self, question: &ProofQuestion) -> Result<Proof, MvccError> {
-        let request = RangeRequest {
-            min_mod_revision: question.newest.next(),
-            keys_only: true,
-            ..RangeRequest::of(prefix()).limit(1).at(question.revision)
-        };
+        let request = RangeRequest { keys_only: true, ..RangeRequest::of(prefix()).at(question.revision) };
         let answer = self.etcd.mvcc.range(&request)?;
+        let keys =
+            answer.entries.iter().map(|kv| key_hash(&relative(&kv.key), kv.create_revision, kv.mod_revision));
         Ok(Proof {
             header: tracker_header(answer.header),
             count: answer.count as u64,
-            newer: answer.entries.into_iter().next().map(|kv| relative(&kv.key)),
+            keys: keys.fold(Digest::EMPTY, Digest::plus),
             newest: None,
         })
     }

@@ -104,10 +104,8 @@ impl Connection {
     /// One range read, linearizable.
     pub(super) async fn range(&self, range: &KeyRange, query: &Query) -> Result<Answer, Failure> {
         let (first, end) = query.bounds(range);
-        let mut options = GetOptions::new()
-            .with_limit(i64::from(query.limit))
-            .with_revision(signed(query.revision))
-            .with_min_mod_revision(signed(query.written_since));
+        let mut options =
+            GetOptions::new().with_limit(i64::from(query.limit)).with_revision(signed(query.revision));
         if let Some(end) = end {
             options = options.with_range(end);
         }
@@ -120,7 +118,7 @@ impl Connection {
         let mut kv = self.client.kv_client().max_decoding_message_size(RANGE_DECODE_LIMIT);
         let mut response = kv.get(first, Some(options)).await.map_err(failure)?;
         let header = header(response.header());
-        let (more, count) = (response.more(), unsigned(response.count()));
+        let more = response.more();
         let entries = response
             .0
             .kvs
@@ -134,7 +132,7 @@ impl Connection {
                 })
             })
             .collect::<Result<_, Failure>>()?;
-        Ok(Answer { header, entries, more, count })
+        Ok(Answer { header, entries, more })
     }
 
     /// Opens a stream with one watcher (W3); resolves with the member's first answer.

@@ -11,7 +11,7 @@ use super::tracker::{Failure, Fault, Header, Page};
 use crate::backend::Entry;
 
 /// The keys of a page where nobody says otherwise; halved when a page is too big.
-const PAGE_KEYS: u32 = 5_000;
+pub(super) const PAGE_KEYS: u32 = 5_000;
 
 /// One page of a load. Without a revision it is linearizable, and its header's revision is the state read.
 pub(super) async fn read_page(

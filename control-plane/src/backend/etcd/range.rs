@@ -33,8 +33,6 @@ pub(super) struct Query {
     pub(super) scope: Scope,
     /// Zero: all.
     pub(super) limit: u32,
-    /// Zero: all.
-    pub(super) written_since: Revision,
     pub(super) keys_only: bool,
     pub(super) count_only: bool,
 }
@@ -45,7 +43,6 @@ pub(super) struct Answer {
     pub(super) header: Header,
     pub(super) entries: Vec<Entry>,
     pub(super) more: bool,
-    pub(super) count: u64,
 }
 
 // === impl KeyRange ===

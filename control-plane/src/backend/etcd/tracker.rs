@@ -31,7 +31,7 @@ use self::backoff::Backoff;
 use self::held::Held;
 pub use self::input::{
     Action, Attempt, Blame, Failure, Fault, Found, Header, Input, Member, MemberVersion, Page, Proof,
-    ProofQuestion, Settings, WatchResponse, value_hash,
+    ProofQuestion, Settings, WatchResponse, key_hash, value_hash,
 };
 use self::loading::Loading;
 pub use self::outbox::Outbox;

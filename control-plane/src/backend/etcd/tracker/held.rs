@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use headwater_model::{Digest, Revision};
 
-use super::input::{Found, Proof, ProofQuestion, value_hash};
+use super::input::{Found, Proof, ProofQuestion, key_hash, value_hash};
 use crate::backend::{Entry, KeyEvent, ResumePoint};
 
 /// The revisions of one key. No value: the store keeps those.
@@ -84,27 +84,27 @@ impl Held {
     /// W7: what to ask a member before a watch is created on it.
     pub(super) fn question(&self) -> ProofQuestion {
         let newest = self.keys.iter().max_by_key(|(_, revisions)| revisions.modified);
-        ProofQuestion {
-            revision: self.revision,
-            newest: newest.map_or(Revision::ZERO, |(_, revisions)| revisions.modified),
-            key: newest.map(|(key, _)| key.clone()),
-        }
+        ProofQuestion { revision: self.revision, key: newest.map(|(key, _)| key.clone()) }
+    }
+
+    fn keys_digest(&self) -> Digest {
+        let hashes = self.keys.iter().map(|(key, held)| key_hash(key, held.create, held.modified));
+        hashes.fold(Digest::EMPTY, Digest::plus)
     }
 
     /// W7: judges the answer to [`Held::question`].
     pub(super) fn judge(&self, proof: &Proof) -> Verdict {
         let held = self.keys.len() as u64;
-        if let Some(newer) = &proof.newer {
-            return Verdict::Different(format!(
-                "etcd holds {} as written by revision {}, later than anything held of that revision",
-                String::from_utf8_lossy(newer),
-                self.revision
-            ));
-        }
         if proof.count != held {
             return Verdict::Different(format!(
                 "etcd had {} keys at revision {}, {held} are held of it",
                 proof.count, self.revision
+            ));
+        }
+        if proof.keys != self.keys_digest() {
+            return Verdict::Different(format!(
+                "etcd had as many keys at revision {} as are held of it, but other ones, or written at other revisions",
+                self.revision
             ));
         }
         let Some((key, revisions)) = self.keys.iter().max_by_key(|(_, revisions)| revisions.modified) else {

@@ -228,10 +228,8 @@ pub struct Header {
 /// The content proof's question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProofQuestion {
-    /// At this revision,
+    /// Which keys are there at this revision, written when,
     pub revision: Revision,
-    /// how many keys are there, is any written after this one,
-    pub newest: Revision,
     /// and what is this key (none when nothing is held)?
     pub key: Option<Bytes>,
 }
@@ -241,10 +239,10 @@ pub struct ProofQuestion {
 pub struct Proof {
     /// Of the answers.
     pub header: Header,
-    /// All keys below the prefix at the revision.
+    /// How many keys there are below the prefix at the revision.
     pub count: u64,
-    /// A key written after the newest held one, by the revision asked for.
-    pub newer: Option<Bytes>,
+    /// The sum of their [`key_hash`]es.
+    pub keys: Digest,
     /// The key asked for, as it was at the revision.
     pub newest: Option<Found>,
 }
@@ -324,6 +322,13 @@ pub enum Fault {
     Denied,
     /// Anything else.
     Other,
+}
+
+/// What a content proof compares of each key. A count would not do: where a history was replaced by one with as many
+/// deletions, of other keys, it says the same.
+#[must_use]
+pub fn key_hash(key: &[u8], create_revision: Revision, mod_revision: Revision) -> Digest {
+    Digest::of_resource("", create_revision.0, mod_revision.0, key)
 }
 
 /// What a value is remembered by.

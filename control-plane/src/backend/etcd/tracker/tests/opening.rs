@@ -1,7 +1,7 @@
 //! From nothing, or a file, to an open watch.
 
 use super::super::{MemberVersion, Page, Proof, ProofQuestion, Settings};
-use super::rig::header;
+use super::rig::{header, keys_digest};
 use super::*;
 use crate::backend::Load;
 
@@ -104,11 +104,7 @@ fn w5_w7_a_file_is_proven_and_resumed_at_its_safe_revision_plus_one() {
     let mut rig = Rig::new(Some(Rig::point(100)));
     rig.connected();
     rig.checked(120);
-    let question = ProofQuestion {
-        revision: Revision(100),
-        newest: Revision(20),
-        key: Some(Bytes::from_static(b"routes/2")),
-    };
+    let question = ProofQuestion { revision: Revision(100), key: Some(Bytes::from_static(b"routes/2")) };
     let attempt = rig.attempt;
     assert_eq!(rig.asked().pop(), Some(Action::Prove { attempt, question }));
     rig.proof(Rig::good_proof());
@@ -126,7 +122,8 @@ fn w7_each_part_of_the_proof_counts_and_a_rewind_needs_two_reads_a_second_apart(
     let found = good.newest.expect("set");
     let bad = [
         Proof { count: 3, ..good.clone() },
-        Proof { newer: Some(Bytes::from_static(b"routes/7")), ..good.clone() },
+        // As many keys, as many deletions, and the newest one is the same: only which ones they are differs.
+        Proof { keys: keys_digest(&[("routes/3", 5), ("routes/2", 20)]), ..good.clone() },
         Proof { newest: None, ..good },
         other(super::super::Found { mod_revision: Revision(21), ..found }),
         other(super::super::Found { create_revision: Revision(19), ..found }),
@@ -163,7 +160,8 @@ fn w7_the_value_of_the_newest_key_counts_once_it_was_seen() {
         mod_revision: Revision(130),
         value: super::super::value_hash(b"another value"),
     };
-    rig.proof(Proof { header: header(130), count: 3, newer: None, newest: Some(found) });
+    let keys = keys_digest(&[("routes/1", 10), ("routes/2", 20), ("routes/3", 130)]);
+    rig.proof(Proof { header: header(130), count: 3, keys, newest: Some(found) });
     assert!(rig.note().contains("reading once more"), "{}", rig.note());
 }
 

@@ -1,6 +1,10 @@
 //! Drives a tracker and keeps what it emits.
 
-use super::super::{Attempt, Found, Member, MemberVersion, Page, Proof, Settings, Tracker, value_hash};
+use super::super::{
+    Attempt, Found, Member, MemberVersion, Page, Proof, Settings, Tracker, key_hash, value_hash,
+};
+use headwater_model::Digest;
+
 use super::*;
 use crate::backend::{Entry, KeyRevisions};
 
@@ -36,6 +40,12 @@ pub(super) fn delete(key: &str, revision: u64) -> KeyEvent {
 
 pub(super) fn header(revision: u64) -> Header {
     Header { cluster_id: CLUSTER, member_id: MEMBER, revision: Revision(revision), raft_term: 2 }
+}
+
+/// Of keys that came into being where they were written last.
+pub(super) fn keys_digest(keys: &[(&str, u64)]) -> Digest {
+    let hash = |(key, at): &(&str, u64)| key_hash(key.as_bytes(), Revision(*at), Revision(*at));
+    keys.iter().map(hash).fold(Digest::EMPTY, Digest::plus)
 }
 
 impl Rig {
@@ -132,7 +142,7 @@ impl Rig {
         Proof {
             header: header(500),
             count: 2,
-            newer: None,
+            keys: keys_digest(&[("routes/1", 10), ("routes/2", 20)]),
             newest: Some(Found {
                 create_revision: Revision(20),
                 mod_revision: Revision(20),
