@@ -1,4 +1,4 @@
-//! kill -9 at moments nobody chose: a node opens at a whole version.
+//! kill -9 at moments nobody chose: a node opens at a whole version, a replica's nodes end equal to etcd.
 //!
 //! `HEADWATER_TEST_KILLS` says how often; 10 without it.
 
@@ -78,4 +78,32 @@ async fn a_killed_node_opens_at_a_whole_version_no_older_than_its_last_durable()
         equals(&node, &keys).await;
     }
     println!("{} kills; ready again within {slowest:?}", kills());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_replica_loses_nothing() {
+    if !dependable("a_killed_replica_loses_nothing") {
+        return;
+    }
+    let (etcd, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    let keys = Keys::new(etcd.client().await);
+    let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
+    let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    let mut last = 0;
+    for kill in 0..kills() {
+        let writing = Supervisor::new("writing");
+        writer(&writing, &keys);
+        node.reaches(last + 20).await;
+        tokio::time::sleep(moment()).await;
+        replica.process.kill();
+        tokio::time::sleep(moment()).await;
+        writing.cancel();
+        replica.process.restart();
+        let held = equals(&node, &keys).await;
+        assert!(held.revision > last, "kill {kill}: {} after {last}", held.revision);
+        last = held.revision;
+    }
+    let status = node.status().await.unwrap();
+    assert_eq!(status["applied"]["generation"], 0, "a killed replica is no rewind");
+    assert_eq!(status["stream"]["transfers_refused"], 0, "{status}");
 }
