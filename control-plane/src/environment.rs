@@ -305,7 +305,7 @@ impl Writer {
             Request::Divergence { node, replica } => {
                 tracing::error!(
                     environment = %self.shared.name, ?node, ?replica,
-                    "two digests for one revision: reading everything again"
+                    "a node and this replica disagree about a content's digest: reading everything again"
                 );
                 let reason = format!("a node holds {node:?} where this replica serves {replica:?}");
                 // A reload that is asked for already is enough.

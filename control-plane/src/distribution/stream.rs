@@ -224,6 +224,10 @@ impl Driver<'_> {
                 SessionEvent::Refused(refused) => {
                     let reason = Reason::of(refused.why.label());
                     self.shared.metrics.refused_transfers.get_or_create(&reason).inc();
+                    tracing::warn!(
+                        node = %self.row.node_id, target = %refused.target, why = refused.why.label(),
+                        "a node did not take a transfer: {}", refused.detail
+                    );
                     self.tell(Happened::Refused(refused)).await;
                 }
                 SessionEvent::Heard => self.tell(Happened::Heard).await,

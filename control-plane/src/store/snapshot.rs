@@ -208,15 +208,16 @@ impl Snapshot {
         self.keep(Arc::new(Held::new(resource, changed_at)));
     }
 
-    /// Deletes a held key; `false` when it was not held.
+    /// Deletes a key; `false` when it was not held. Its tombstone stands in both cases: batches are merged by key, so
+    /// it may have come and gone between two of them, and a node that another replica served may hold it.
     pub(super) fn bury(&mut self, key: &Key, revision: Revision) -> bool {
+        self.bury_absent(key, revision);
         let Some(old) = self.held.remove(key) else {
             return false;
         };
         self.by_change.remove(&(old.changed_at, key.clone()));
         self.content.delete(key.as_str());
         self.version.digest = self.content.digest();
-        self.bury_absent(key, revision);
         true
     }
 

@@ -102,6 +102,17 @@ fn changes_merge_and_deletions_come_first() {
 }
 
 #[test]
+fn a_deletion_of_what_was_never_held_is_known_too() {
+    // A batch is merged by key: of a key that came and went within it, only the deletion is left. A node that was
+    // served by another replica, or by this one before it was killed, may hold what came in between.
+    let mut store = loaded();
+    let outcome = store.apply(&batch(20, vec![delete("routes/9", 18)]));
+    assert!(!outcome.published);
+    assert_eq!(names(&store.snapshot().since(Revision(15)).unwrap()).0, ["routes/9"]);
+    assert!(names(&store.snapshot().since(Revision(18)).unwrap()).0.is_empty());
+}
+
+#[test]
 fn a_reload_brings_old_mod_revisions_but_new_changes() {
     let mut store = loaded();
     let mut entries = three();

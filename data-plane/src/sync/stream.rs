@@ -208,6 +208,9 @@ where
 
     /// A replica that takes nothing of what is sent is no replica.
     fn send(&mut self, message: &NodeMessage) {
+        if let NodeMessage::Refused(refused) = message {
+            warn!(target = %refused.target, why = refused.why.label(), "not taken: {}", refused.detail);
+        }
         let Some((connection, Some(sender), _)) = &self.open else { return };
         if sender.try_send(message.encode()).is_err() {
             let connection = *connection;

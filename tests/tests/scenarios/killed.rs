@@ -23,7 +23,7 @@ fn writer(supervisor: &Supervisor, keys: &Keys) {
     supervisor.spawn("writer", Policy::best_effort().dropped_on_cancel(), async move {
         for round in 0_usize.. {
             let mut value = upstream("127.0.0.1:80");
-            value["desc"] = "x".repeat(round * 37 % 4096).into();
+            value["desc"] = "x".repeat(round * 37 % 250).into();
             let write = Write::default().put(&format!("upstreams/{}", round % 50), &value);
             keys.commit(write.delete(&format!("upstreams/{}", (round * 7 + 25) % 50))).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
