@@ -89,8 +89,12 @@ async fn a_restore_that_empties_nodes_is_held_until_approved() {
     let revision = fill(&keys, 3..30).await;
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
     let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
-    node.reaches(revision).await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let moving = Node::start(folder.path(), "moving", &replica.southbound, &[]);
+    for node in [&node, &moving] {
+        node.reaches(revision).await;
+        node.shows("that it is kept", |it| it["durable"]["revision"].as_u64() >= Some(revision)).await;
+    }
+    drop(moving);
 
     etcd.restore(&snapshot, Restore::SameIds).await;
     held(&replica).await;
@@ -103,12 +107,21 @@ async fn a_restore_that_empties_nodes_is_held_until_approved() {
     node.shows("a stream to the restarted replica", |it| it["stream"]["standing"]["state"] == "held").await;
     node.answers("/20", 200, "origin", LIMIT).await;
 
+    // A replica that knows nothing of the old world, and a node that comes to it with what it keeps.
+    let other = Replica::start(folder.path(), "r2", &etcd.endpoints()[0], &[]);
+    other.ready().await;
+    let moving = Node::start(folder.path(), "moving", &other.southbound, &[]);
+    let held_by_node = |it: &Value| !it["hold"].is_null();
+    let shown = moving.shows("that it does not take the jump", held_by_node).await;
+    println!("the node that moved says: {}", shown["hold"]);
+    moving.answers("/20", 200, "origin", LIMIT).await;
+
     let id = hold_id(&replica).await;
     let (status, said) = replica.command(&["hold", "approve", &id]).await;
     assert!(status.success(), "{said}");
     println!("{said}");
     let keys = Keys::new(etcd.client().await);
-    for node in [&node, &late] {
+    for node in [&node, &late, &moving] {
         node.answers("/20", 404, "", LIMIT).await;
         node.answers("/2", 200, "origin", LIMIT).await;
         assert_eq!(node.held().await.unwrap().content, keys.content(None).await);

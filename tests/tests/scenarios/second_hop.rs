@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use headwater_tests::etcd::{Etcd, dependable};
+use headwater_tests::eventually::eventually;
 use headwater_tests::h2_proxy::{H2Proxy, Reach};
 use headwater_tests::keys::{Keys, Write, upstream};
 use headwater_tests::planes::{LIMIT, Node, Replica, SYNC};
@@ -60,4 +61,37 @@ async fn a_stream_silenced_inside_a_transfer_leaves_versions_whole() {
     println!("whole at each of {looks} looks; the version came after {:?}", began.elapsed());
     assert!(after.swallowed > 0, "nothing was swallowed: {after:?}");
     assert!(after.opened > before.opened, "no other stream was opened: {after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_longer_than_five_heartbeats_completes() {
+    if !dependable("a_transfer_longer_than_five_heartbeats_completes") {
+        return;
+    }
+    let (etcd, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    let keys = Keys::new(etcd.client().await);
+    let revision = keys.commit(version("a")).await;
+    let replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
+    let proxy = H2Proxy::start(&*replica.southbound).await;
+    // A megabyte at this rate is eight heartbeats of a second.
+    proxy.throttle(SYNC, 125_000);
+    // An empty node goes on to the next address while its replica has no proof of life of the source.
+    eventually("the replica is live", LIMIT, || async {
+        let status = replica.status().await.map_err(|error| format!("{error:#}"))?;
+        if status["degraded"].is_null() { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    let (began, node) = (Instant::now(), Node::start(folder.path(), "n1", &proxy.address.to_string(), &[]));
+    eventually("the whole version is there", LIMIT, || async {
+        let held = node.held().await.map_err(|error| format!("{error:#}"))?;
+        if held.revision >= revision && held.content.len() == RESOURCES {
+            Ok(())
+        } else {
+            Err(held.revision.to_string())
+        }
+    })
+    .await;
+    println!("a megabyte over a slow link came after {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_secs(5), "the link was not slow");
+    assert_eq!(proxy.seen(SYNC).opened, 1, "it was begun anew");
 }

@@ -27,7 +27,7 @@ async fn changes_of_a_silenced_watch_reach_the_node_all_the_same() {
     node.reaches(revision).await;
 
     let mut gone = "old".to_owned();
-    for round in 0..2 {
+    for round in 0..5 {
         let before = proxy.seen(WATCH);
         proxy.swallow(WATCH, Reach::OpenNow);
         let (began, new) = (Instant::now(), format!("new{round}"));

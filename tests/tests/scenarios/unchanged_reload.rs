@@ -85,6 +85,12 @@ async fn an_unchanged_reload_sends_nothing_and_a_deletion_only_itself() {
     assert_eq!(after["applied"]["digest"], before["applied"]["digest"]);
     assert_eq!(transfers(&after), transfers(&before), "an unchanged reload reached the node");
     assert_eq!(counters(&replica).await.0, sent, "an unchanged reload was sent");
+    let kept = format!("put=0 deleted=0 kept={RESOURCES}");
+    let lines = replica.process.lines();
+    assert!(
+        lines.iter().any(|line| line.contains(&kept)),
+        "not every resource kept its allocation: {lines:?}"
+    );
 
     let compacted = reload(&proxy, &keys, &replica, keys.delete("upstreams/77")).await;
     let deleted = node.reaches(compacted).await;

@@ -85,6 +85,8 @@ pub struct Tracker {
     silent_resumes: u32,
     /// Streams that ended by silence without one progress answer, one after the other.
     unanswered: u32,
+    /// A progress request was answered once: whatever stays silent since then is dead, not a proxy.
+    answered_once: bool,
     /// A late tick has been excused since the last sign of the world.
     excused: bool,
     refusal: Option<String>,
@@ -142,6 +144,7 @@ impl Tracker {
             backoff,
             silent_resumes: 0,
             unanswered: 0,
+            answered_once: false,
             excused: false,
             refusal: None,
             last_state: None,

@@ -101,9 +101,11 @@ impl Tracker {
         if self.is_never_answered() { limit.max(settings.reopen_interval) } else { limit }
     }
 
-    /// Two streams in a row were silent from beginning to end though progress was asked for.
+    /// W29: no progress request was ever answered, and two streams in a row were silent from beginning to end. Only
+    /// then: a watch that dies silently again and again must be found dead as quickly each time. (A proxy that lets
+    /// events through costs a reopened watch after each quiet time, which loses nothing.)
     fn is_never_answered(&self) -> bool {
-        self.unanswered >= 2
+        !self.answered_once && self.unanswered >= 2
     }
 
     pub(super) fn on_stream_tick(&mut self, now: Duration) {
@@ -139,7 +141,7 @@ impl Tracker {
     fn on_silence(&mut self, now: Duration, silent: Duration) {
         let Some(stream) = &self.stream else { return };
         self.counters.silences += 1;
-        if !stream.answered {
+        if !stream.answered && !stream.framed {
             self.unanswered = self.unanswered.saturating_add(1);
         }
         if !stream.framed && stream.behind {
@@ -276,7 +278,7 @@ impl Tracker {
     fn on_answer(&mut self, now: Duration, revision: Revision) {
         let Some(stream) = self.stream.as_mut().filter(|stream| stream.created.is_some()) else { return };
         stream.answered = true;
-        self.unanswered = 0;
+        (self.unanswered, self.answered_once) = (0, true);
         // W25: a lagging member's word does not reset it.
         if revision >= stream.safe {
             self.backoff.reset();

@@ -323,6 +323,36 @@ fn where_progress_is_never_answered_the_watch_is_reopened_now_and_then() {
 }
 
 #[test]
+fn a_watch_that_dies_silently_again_and_again_is_no_proxy() {
+    let mut rig = Rig::live();
+    rig.pass(secs(15));
+    for _ in 0..4 {
+        rig.wait_for_connect();
+        rig.resume(100);
+        rig.created(100);
+        assert!(!rig.note().contains("never answered"), "{}", rig.note());
+        rig.asked();
+        rig.pass(secs(15));
+        assert_eq!(rig.blamed(), Some(Blame::Silence));
+    }
+}
+
+#[test]
+fn a_watch_that_dies_after_an_event_each_time_is_no_proxy() {
+    // Silenced before its first progress answer, so nothing but the events tells it from a proxy.
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    for revision in 100..104 {
+        rig.resume(revision);
+        rig.created(revision);
+        assert!(!rig.note().contains("never answered"), "{}", rig.note());
+        rig.response(WatchResponse { events: vec![delete("a/1", revision + 1)], ..rig.frame(revision + 1) });
+        rig.pass(secs(15));
+        assert_eq!(rig.blamed(), Some(Blame::Silence));
+        rig.wait_for_connect();
+    }
+}
+
+#[test]
 fn after_a_pause_of_our_own_what_is_buffered_is_read_before_time_is_judged() {
     let mut rig = Rig::live();
     rig.now += secs(60);
