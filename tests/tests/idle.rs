@@ -80,6 +80,6 @@ async fn an_hour_and_a_week_without_an_event_leave_both_planes_ready_on_one_stre
         assert_eq!(after["stream"][unmoved], before["stream"][unmoved], "{unmoved}: {after}");
     }
     assert!(after["proof"]["replica_age_seconds"].as_f64().unwrap() < 10.0, "{after}");
-    node.shutdown().await;
+    drop(node.shutdown().await);
     replica.shutdown().await;
 }
