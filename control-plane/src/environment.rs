@@ -8,13 +8,13 @@ mod ahead;
 pub mod core;
 pub mod disk;
 pub mod keeper;
-mod older;
+pub mod older;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use headwater_model::{Generation, Key, Resource, Version};
+use headwater_model::{Generation, Version};
 use headwater_process::{Policy, Supervisor};
 use headwater_proto::config::{FallbackAnswer, FallbackRequest};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::core::{Core, Effects, Keep};
-use crate::backend::{Commit, Continuity, KeyEvent, Reader, Source, SourceCommand, SourceEvent};
+use crate::backend::{Commit, Reader, Source, SourceCommand, SourceEvent};
 use crate::distribution::publication::Publication;
 use crate::hold::Judged;
 use keeper::Keeper;
@@ -264,7 +264,7 @@ impl Writer {
     }
 
     fn on_event(&mut self, event: SourceEvent) {
-        self.remember_older(&event);
+        self.older.follow(&event, self.core.store().snapshot().content());
         let (now, unix) = (self.shared.clock.now(), self.shared.clock.unix());
         let effects = self.core.on_event(event, now, unix);
         self.report(&effects);
@@ -288,15 +288,18 @@ impl Writer {
             Request::NodeAhead(held) => self.check_ahead(held),
             Request::AheadChecked { held, behind } => {
                 self.checking_ahead = false;
-                let version = self.core.store().snapshot().version();
-                if behind && held.lineage == version.lineage && held.revision > version.revision {
+                if !behind {
+                    return;
+                }
+                let effects = self.core.raise_generation(&held);
+                if effects.wake {
+                    let replica = self.core.store().snapshot().version();
                     tracing::warn!(
-                        environment = %self.shared.name, node = ?held, replica = ?version,
+                        environment = %self.shared.name, node = ?held, ?replica,
                         "the history went back below what a node holds: the generation rises"
                     );
-                    let effects = self.core.raise_generation();
-                    self.publish(effects);
                 }
+                self.publish(effects);
             }
             Request::Adopt(generation) => {
                 let effects = self.core.take_generation(generation);
@@ -312,7 +315,7 @@ impl Writer {
                 let _ = self.commands.try_send(SourceCommand::Reload { reason });
             }
             Request::Fallback(request, answer) => {
-                let _ = answer.send(self.find_fallback(request));
+                let _ = answer.send(self.older.answer(request));
             }
             Request::RejectHold(answer) => {
                 let rejected = self.core.reject_hold();
@@ -336,37 +339,6 @@ impl Writer {
         });
     }
 
-    fn find_fallback(&self, request: FallbackRequest) -> FallbackAnswer {
-        let FallbackRequest { key, create_revision, below } = request;
-        let found = self.older.find(&key, create_revision, below, usable);
-        FallbackAnswer { key, create_revision, rejected: below, found }
-    }
-
-    fn remember_older(&mut self, event: &SourceEvent) {
-        match event {
-            SourceEvent::Batch(batch) => {
-                for event in &batch.events {
-                    let Ok(key) = std::str::from_utf8(event.key()) else { continue };
-                    match event {
-                        KeyEvent::Put(entry) => {
-                            if let Some(old) = self.core.store().snapshot().content().get(key)
-                                && old.create_revision() == entry.create_revision
-                                && old.value() != &entry.value
-                            {
-                                self.older.replaced(old.clone());
-                            }
-                        }
-                        KeyEvent::Delete { .. } => self.older.deleted(key),
-                    }
-                }
-            }
-            SourceEvent::Loaded(load) if matches!(load.continuity, Continuity::Rewound { .. }) => {
-                self.older.clear();
-            }
-            _ => {}
-        }
-    }
-
     fn report(&self, effects: &Effects) {
         let environment = &self.shared.name;
         if let (Some(continuity), Some(outcome)) = (&effects.reloaded, &effects.outcome) {
@@ -387,11 +359,4 @@ impl Writer {
             _ => {}
         }
     }
-}
-
-/// Whether a value is worth offering as a fallback. The node alone decides; this only skips what no node can use.
-fn usable(resource: &Resource) -> bool {
-    let key: &Key = resource.key();
-    headwater_model::resources::parse(key, resource.value(), &headwater_model::resources::Context::default())
-        .is_ok()
 }

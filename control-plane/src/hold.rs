@@ -54,10 +54,11 @@ pub enum Judged {
 // === impl Hold ===
 
 impl Hold {
-    /// A hold that goes on from a file.
+    /// A hold that goes on from a file, with the approvals that were known.
     #[must_use]
-    pub fn resume(standing: Option<Standing>) -> Self {
-        Self { standing, approvals: BTreeMap::new() }
+    pub fn resume(standing: Option<Standing>, approvals: impl IntoIterator<Item = Approval>) -> Self {
+        let approvals = approvals.into_iter().map(|approval| (approval.id.clone(), approval));
+        Self { standing, approvals: approvals.collect() }
     }
 
     /// The hold that stands, if one does.

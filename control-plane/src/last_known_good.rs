@@ -24,6 +24,7 @@ use headwater_model::{Content, Digest, Generation, Key, Lineage, Resource, Revis
 use imbl::OrdMap;
 
 use crate::fleet::registry::RowId;
+use crate::store::Gap;
 use state::State;
 
 /// Rises when the meaning of records changes; a file of another format is set aside.
@@ -55,17 +56,19 @@ pub struct World {
     pub tombstones: OrdMap<Key, Revision>,
     /// Every deletion after this revision is among the tombstones.
     pub deletions_known_since: Revision,
-    /// The revision of the newest reload whose continuity could not be proven.
-    pub unproven_at: Option<Revision>,
+    /// The newest reload whose continuity could not be proven.
+    pub gap: Option<Gap>,
 }
 
 /// What the content proof needs of a key that is not content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The revision at which it last came into being.
     pub create_revision: Revision,
     /// The revision of its last write.
     pub mod_revision: Revision,
+    /// Its value, where the replica itself needs it: of an approval. Else empty.
+    pub value: Bytes,
 }
 
 /// A jump that the mass-deletion guard stopped.
@@ -100,7 +103,7 @@ pub struct Group {
     /// As in [`World`], at that version.
     pub deletions_known_since: Revision,
     /// As in [`World`], at that version.
-    pub unproven_at: Option<Revision>,
+    pub gap: Option<Gap>,
     /// Deleted keys with the revisions of their deletions. A key that was never held becomes a tombstone all the same.
     pub deletes: Vec<(Key, Revision)>,
     /// New and replaced resources with their `changed_at`. A tombstone of the key is dropped.
@@ -184,7 +187,7 @@ impl World {
             changed_at: OrdMap::new(),
             tombstones: OrdMap::new(),
             deletions_known_since: Revision::ZERO,
-            unproven_at: None,
+            gap: None,
         }
     }
 
@@ -211,7 +214,7 @@ impl World {
         }
         self.version = group.version.clone();
         self.deletions_known_since = group.deletions_known_since;
-        self.unproven_at = group.unproven_at;
+        self.gap = group.gap;
     }
 
     fn prune(&mut self) {
@@ -233,11 +236,11 @@ impl Saved {
         Self { world: World::empty(prefix), others: OrdMap::new(), hold: None, roster: OrdMap::new() }
     }
 
-    fn apply(&mut self, group: &Group) {
+    pub(crate) fn apply(&mut self, group: &Group) {
         self.world.apply(group);
         for (key, marks) in &group.others {
             match marks {
-                Some(marks) => drop(self.others.insert(key.clone(), *marks)),
+                Some(marks) => drop(self.others.insert(key.clone(), marks.clone())),
                 None => drop(self.others.remove(key)),
             }
         }

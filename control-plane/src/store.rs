@@ -17,7 +17,7 @@ use headwater_model::shape::{Ignored, Shape, classify};
 use headwater_model::{Content, Generation, Key, Lineage, Resource, Revision, Version, mutant};
 
 use crate::backend::{Batch, Continuity, Entry, KeyEvent, Load};
-pub use snapshot::{Held, Since, Snapshot};
+pub use snapshot::{Gap, Held, Since, Snapshot};
 
 /// How many tombstones are kept; older deletions are forgotten and `deletions_known_since` rises.
 pub const MAX_TOMBSTONES: usize = 100_000;
@@ -129,7 +129,7 @@ impl Store {
         }
         outcome.deleted = Self::bury_vanished(&before, &mut next, load.revision, rewound);
         if load.continuity == Continuity::Unproven {
-            next.mark_unproven(load.revision);
+            next.mark_unproven(Gap { from: before.version().revision, at: load.revision });
         }
         next.set_position(lineage, load.revision);
         next.trim_tombstones(self.max_tombstones);

@@ -166,7 +166,6 @@ impl Environment {
             return Ok(Try::Done(written));
         }
         plan.check_limits()?;
-        let generation = state.world.lineage().generation;
         let committed = match self.commit.commit(plan.transaction.clone()).await {
             Ok(committed) => committed,
             Err(CommitError::Conflict) => return Ok(Try::Spoiled),
@@ -179,6 +178,7 @@ impl Environment {
             }
             Err(error) => return Err(error.into()),
         };
+        let generation = generation_of(state.world.version(), committed.revision);
         self.has_written(generation, committed.revision);
         written.committed.push(committed_at(&plan, &committed, &state, generation));
         info!(
@@ -290,6 +290,17 @@ fn present_in(state: &EnvironmentState, writes: &[Write]) -> BTreeMap<Key, Entry
         .collect()
 }
 
+/// The generation of a write, given where the store stood before it.
+///
+/// A commit at or below what the store had delivered already proves that the history went back and this replica has
+/// not noticed yet: the write is of the generation that begins when it does. Called of the present one, a wait for it
+/// would be answered by values of the old history.
+#[must_use]
+pub fn generation_of(before: &Version, committed: Revision) -> Generation {
+    let generation = before.lineage.generation;
+    if committed <= before.revision { generation.next() } else { generation }
+}
+
 fn committed_at(
     plan: &Plan,
     committed: &Committed,
@@ -313,5 +324,20 @@ fn committed_at(
     CommittedAt {
         version: Version { lineage, revision: committed.revision, digest: Digest::EMPTY },
         keys: done.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_below_what_was_delivered_is_of_the_next_generation() {
+        let lineage = Lineage { cluster_id: 7, prefix: "/apisix".into(), generation: Generation(2) };
+        let before = Version { lineage, revision: Revision(168), digest: Digest::EMPTY };
+        assert_eq!(generation_of(&before, Revision(169)), Generation(2));
+        // etcd went back, and its watch has not told yet.
+        assert_eq!(generation_of(&before, Revision(168)), Generation(3));
+        assert_eq!(generation_of(&before, Revision(125)), Generation(3));
     }
 }

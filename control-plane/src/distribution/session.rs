@@ -231,12 +231,20 @@ impl Session {
         }
     }
 
-    /// When [`Session::tick`] and [`Session::poll`] are due, whatever else happens.
+    /// When [`Session::tick`] and [`Session::poll`] are due, whatever else happens, once `poll` has answered nothing.
     #[must_use]
     pub fn deadline(&self) -> Duration {
-        let deadline = self.silent_at().min(self.progress_at);
-        let deadline = self.standoff.as_ref().map_or(deadline, |standoff| deadline.min(standoff.again_at));
+        let deadline = self.tick_at();
+        // Inside a transfer nothing else is sent: the transport's room is what is waited for, not the time.
+        let deadline = if self.sending.is_none() { deadline.min(self.progress_at) } else { deadline };
         if self.ahead_since.is_some() { deadline.min(self.ask_head_at) } else { deadline }
+    }
+
+    /// When [`Session::tick`] alone is due: the deadline while the transport takes nothing.
+    #[must_use]
+    pub fn tick_at(&self) -> Duration {
+        let silent = self.silent_at();
+        self.standoff.as_ref().map_or(silent, |standoff| silent.min(standoff.again_at))
     }
 
     /// Judges silence. Frames that have arrived must be given to [`Session::on_message`] first.
@@ -284,6 +292,10 @@ impl Session {
             self.show_standing(publication, now);
             if self.unacked.is_none() {
                 self.begin(publication, now, now_unix);
+            }
+            if self.ended.is_some() {
+                // Progress would tell the node that it is in good hands here.
+                return None;
             }
         }
         if let Some(frame) = self.next_frame() {

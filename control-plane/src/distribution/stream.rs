@@ -163,7 +163,13 @@ impl Driver<'_> {
     }
 
     fn deadline(&self) -> Duration {
-        let deadline = self.session.deadline();
+        // While the transport has no room, that is waited for; a deadline that only sending can move would spin.
+        let deadline = if self.wants { self.session.tick_at() } else { self.session.deadline() };
+        let deadline = if self.waits_for_admission() {
+            deadline.min(self.taken + self.shared.session.heartbeat)
+        } else {
+            deadline
+        };
         if self.is_stuck_sending() { deadline.min(self.taken + TRANSFER_TIMEOUT) } else { deadline }
     }
 

@@ -204,9 +204,13 @@ impl Core {
         }
     }
 
-    /// The node ahead of this replica was right to wait for nothing: the head lies below what it holds, read twice.
-    /// The generation rises; the content stays.
-    pub fn raise_generation(&mut self) -> Effects {
+    /// The source's head, read twice, lies below what a node holds. If the node is still ahead of this replica in its
+    /// own lineage, the generation rises; the content stays.
+    pub fn raise_generation(&mut self, held: &Version) -> Effects {
+        let version = self.store.snapshot().version();
+        if held.lineage != version.lineage || held.revision <= version.revision {
+            return Effects::default();
+        }
         self.take_generation(self.store.snapshot().lineage().generation.next())
     }
 

@@ -3,14 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use headwater_model::Revision;
 use headwater_model::guard::Removal;
 use headwater_model::shape::{Shape, classify};
 use imbl::OrdMap;
 
 use super::core::{Core, Keep};
 use super::keeper::{File, Job};
+use crate::approval;
 use crate::backend::KeyEvent;
-use crate::fleet::{Expected, Fleet, RowState};
+use crate::fleet::{Expected, Fleet, Registry, RowId, RowState};
 use crate::hold::{Hold, Standing};
 use crate::last_known_good::{
     self, Group, HoldChange, LastKnownGood, Marks, RosterRow, Saved, SavedHold, World,
@@ -62,58 +65,6 @@ impl Disk {
     pub const fn new(file: LastKnownGood, environment: Arc<str>, fleet: Fleet) -> Self {
         Self { file, environment, fleet }
     }
-
-    fn roster(&self) -> OrdMap<crate::fleet::RowId, RosterRow> {
-        let registry = self.fleet.registry();
-        let rows = registry.rows().filter(|row| row.about.environment == self.environment);
-        rows.map(|row| {
-            let saved = RosterRow {
-                last_seen_unix: registry.unix(row.heard),
-                applied: row.applied.clone(),
-                left: matches!(row.state, RowState::Left { .. }),
-                forgotten: false,
-            };
-            (row.id.clone(), saved)
-        })
-        .collect()
-    }
-
-    fn group(&self, job: &Job, events: &[KeyEvent]) -> Group {
-        let snapshot = &job.snapshot;
-        let mut group = Group {
-            version: snapshot.version().clone(),
-            deletions_known_since: snapshot.deletions_known_since(),
-            unproven_at: snapshot.unproven_at(),
-            deletes: Vec::new(),
-            puts: Vec::new(),
-            others: Vec::new(),
-            hold: HoldChange::None,
-            roster: Vec::new(),
-        };
-        for event in events {
-            let Shape::Content(key) = classify(event.key()) else {
-                let marks = job.others.get(event.key()).map(|(create_revision, mod_revision)| Marks {
-                    create_revision: *create_revision,
-                    mod_revision: *mod_revision,
-                });
-                group.others.push((event.key().clone(), marks));
-                continue;
-            };
-            if let Some(held) = snapshot.held(key.as_str()) {
-                group.puts.push((held.resource.clone(), held.changed_at));
-            } else if let Some(revision) = snapshot.tombstone(key.as_str()) {
-                group.deletes.push((key, revision));
-            }
-        }
-        let (before, now) = (&self.file.saved().roster, self.roster());
-        for (id, row) in &now {
-            if before.get(id) != Some(row) {
-                group.roster.push((id.clone(), Some(row.clone())));
-            }
-        }
-        group.roster.extend(before.keys().filter(|id| !now.contains_key(*id)).map(|id| (id.clone(), None)));
-        group
-    }
 }
 
 impl File for Disk {
@@ -121,19 +72,75 @@ impl File for Disk {
         if !self.file.is_writer() && self.file.take_over().map_err(|error| error.to_string())?.is_none() {
             return Err("another process writes the file: it is taken over when that one ends".to_owned());
         }
-        let written = match &job.keep {
-            Keep::Nothing => return Ok(()),
-            Keep::Revision => self.file.append(&self.group(job, &[])),
-            Keep::Events(events) => self.file.append(&self.group(job, events)),
-            Keep::Everything => self.file.save_full(&saved(job, self.roster())),
-        };
-        // A file that was in doubt, or of another writer, is brought to the whole state.
-        let written = match written {
-            Err(_) if job.keep != Keep::Everything => self.file.save_full(&saved(job, self.roster())),
+        if job.keep == Keep::Nothing {
+            return Ok(());
+        }
+        let roster = roster(&self.fleet.registry(), &self.environment);
+        let written = match self.file.save_full(&after(self.file.saved(), job, roster.clone())) {
+            // A file that was in doubt, or of another writer, is brought to the whole state.
+            Err(_) if job.keep != Keep::Everything => self.file.save_full(&saved(job, roster)),
             written => written,
         };
         written.and_then(|()| self.file.sync()).map_err(|error| error.to_string())
     }
+}
+
+/// The rows of an environment's nodes, as the file keeps them.
+#[must_use]
+pub fn roster(registry: &Registry, environment: &str) -> OrdMap<RowId, RosterRow> {
+    let rows = registry.rows().filter(|row| *row.about.environment == *environment);
+    rows.map(|row| {
+        let saved = RosterRow {
+            last_seen_unix: registry.unix(row.heard),
+            applied: row.applied.clone(),
+            left: matches!(row.state, RowState::Left { .. }),
+            forgotten: false,
+        };
+        (row.id.clone(), saved)
+    })
+    .collect()
+}
+
+/// What a file that holds `before` holds after a job.
+#[must_use]
+pub fn after(before: &Saved, job: &Job, roster: OrdMap<RowId, RosterRow>) -> Saved {
+    let events = match &job.keep {
+        Keep::Nothing => return before.clone(),
+        Keep::Revision => &[][..],
+        Keep::Events(events) => events,
+        Keep::Everything => return saved(job, roster),
+    };
+    let mut after = before.clone();
+    after.apply(&group(job, events));
+    after.roster = roster;
+    after
+}
+
+fn group(job: &Job, events: &[KeyEvent]) -> Group {
+    let snapshot = &job.snapshot;
+    let mut group = Group {
+        version: snapshot.version().clone(),
+        deletions_known_since: snapshot.deletions_known_since(),
+        gap: snapshot.gap(),
+        deletes: Vec::new(),
+        puts: Vec::new(),
+        others: Vec::new(),
+        hold: HoldChange::None,
+        roster: Vec::new(),
+    };
+    for event in events {
+        let Shape::Content(key) = classify(event.key()) else {
+            let marks = job.others.get(event.key()).map(|revisions| marks(job, event.key(), *revisions));
+            group.others.push((event.key().clone(), marks));
+            continue;
+        };
+        if let Some(held) = snapshot.held(key.as_str()) {
+            group.puts.push((held.resource.clone(), held.changed_at));
+        } else if let Some(revision) = snapshot.tombstone(key.as_str()) {
+            group.deletes.push((key, revision));
+        }
+    }
+    group
 }
 
 /// The core that a saved state goes on as, and the nodes that are expected.
@@ -152,20 +159,22 @@ pub fn resume(saved: Saved, environment: &Arc<str>, now_unix: u64) -> (Core, Vec
     });
     let others =
         saved.others.iter().map(|(key, marks)| (key.clone(), (marks.create_revision, marks.mod_revision)));
-    let core = Core::resume(snapshot, Hold::resume(standing), others.collect(), now_unix);
+    let approvals = saved.others.iter().filter_map(|(key, marks)| {
+        let id = approval::id(key).filter(|_| !marks.value.is_empty())?;
+        approval::decode(id, &marks.value).ok()
+    });
+    let hold = Hold::resume(standing, approvals);
+    let core = Core::resume(snapshot, hold, others.collect(), now_unix);
     let expected = saved.roster.iter().filter(|(_, row)| !row.left && !row.forgotten).map(|(id, row)| {
         Expected { row: id.clone(), environment: environment.clone(), seen_unix: row.last_seen_unix }
     });
     (core, expected.collect())
 }
 
-fn saved(job: &Job, roster: OrdMap<crate::fleet::RowId, RosterRow>) -> Saved {
-    let marks = |(key, (create, modified)): (&bytes::Bytes, &(_, _))| {
-        (key.clone(), Marks { create_revision: *create, mod_revision: *modified })
-    };
+fn saved(job: &Job, roster: OrdMap<RowId, RosterRow>) -> Saved {
     Saved {
         world: world(&job.snapshot),
-        others: job.others.iter().map(marks).collect(),
+        others: job.others.iter().map(|(key, at)| (key.clone(), marks(job, key, *at))).collect(),
         hold: job.hold.as_ref().map(|standing| SavedHold {
             frozen: world(&standing.frozen),
             since_unix: standing.since_unix,
@@ -175,6 +184,13 @@ fn saved(job: &Job, roster: OrdMap<crate::fleet::RowId, RosterRow>) -> Saved {
     }
 }
 
+/// What is kept of a key that is no content: of an approval the value too, which a start without a reload has from
+/// nowhere else.
+fn marks(job: &Job, key: &Bytes, (create_revision, mod_revision): (Revision, Revision)) -> Marks {
+    let approval = approval::id(key).and_then(|id| job.approvals.get(id));
+    Marks { create_revision, mod_revision, value: approval.map(approval::encode).unwrap_or_default() }
+}
+
 fn world(snapshot: &Snapshot) -> World {
     World {
         version: snapshot.version().clone(),
@@ -182,7 +198,7 @@ fn world(snapshot: &Snapshot) -> World {
         changed_at: snapshot.all_held().map(|held| (held.resource.key().clone(), held.changed_at)).collect(),
         tombstones: snapshot.tombstones().map(|(key, revision)| (key.clone(), revision)).collect(),
         deletions_known_since: snapshot.deletions_known_since(),
-        unproven_at: snapshot.unproven_at(),
+        gap: snapshot.gap(),
     }
 }
 
@@ -192,13 +208,7 @@ fn snapshot(world: &World) -> Snapshot {
         (resource.clone(), changed_at.unwrap_or_else(|| resource.mod_revision()))
     });
     let tombstones = world.tombstones.iter().map(|(key, revision)| (key.clone(), *revision));
-    Snapshot::from_parts(
-        world.version.clone(),
-        resources,
-        tombstones,
-        world.deletions_known_since,
-        world.unproven_at,
-    )
+    Snapshot::from_parts(world.version.clone(), resources, tombstones, world.deletions_known_since, world.gap)
 }
 
 #[cfg(test)]

@@ -4,10 +4,13 @@
 //! slower than the source, what waits is merged into one job that keeps everything. A file that cannot be written is
 //! reported and written whole at the next job; it never stops the environment.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
 use headwater_model::Revision;
+use headwater_proto::config::Approval;
 use imbl::OrdMap;
 use tokio::sync::{mpsc, oneshot};
 
@@ -38,6 +41,8 @@ pub struct Job {
     pub others: OrdMap<Bytes, (Revision, Revision)>,
     /// The hold that stands.
     pub hold: Option<Standing>,
+    /// The approvals that are known.
+    pub approvals: BTreeMap<Arc<str>, Approval>,
 }
 
 /// The queue to the thread that owns the file.
@@ -56,7 +61,8 @@ impl Job {
     pub fn new(keep: Keep, core: &Core) -> Self {
         let others = core.others().clone();
         let hold = core.hold().standing().cloned();
-        Self { keep, snapshot: core.store().snapshot().clone(), others, hold }
+        let approvals = core.hold().approvals().clone();
+        Self { keep, snapshot: core.store().snapshot().clone(), others, hold, approvals }
     }
 }
 

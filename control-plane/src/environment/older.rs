@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use headwater_model::{Key, Resource, Revision};
+use headwater_model::{Content, Key, Resource, Revision, resources};
+use headwater_proto::config::{FallbackAnswer, FallbackRequest};
+
+use crate::backend::{Continuity, KeyEvent, SourceEvent};
 
 /// How many older values of one key are kept.
 const PER_KEY: usize = 8;
@@ -16,7 +19,7 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// The older values of an environment.
 #[derive(Debug, Default)]
-pub(super) struct Older {
+pub struct Older {
     values: BTreeMap<Key, VecDeque<Arc<Resource>>>,
     order: VecDeque<(Revision, Key)>,
     bytes: usize,
@@ -25,8 +28,42 @@ pub(super) struct Older {
 // === impl Older ===
 
 impl Older {
+    /// Follows the source: to be called with each event and the content from before it.
+    pub fn follow(&mut self, event: &SourceEvent, before: &Content) {
+        match event {
+            SourceEvent::Batch(batch) => {
+                for event in &batch.events {
+                    let Ok(key) = std::str::from_utf8(event.key()) else { continue };
+                    match event {
+                        KeyEvent::Put(entry) => {
+                            if let Some(old) = before.get(key)
+                                && old.create_revision() == entry.create_revision
+                                && old.value() != &entry.value
+                            {
+                                self.replaced(old.clone());
+                            }
+                        }
+                        KeyEvent::Delete { .. } => self.deleted(key),
+                    }
+                }
+            }
+            SourceEvent::Loaded(load) if matches!(load.continuity, Continuity::Rewound { .. }) => {
+                self.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// The answer to a request: the newest older value that a node may be able to use, if there is one.
+    #[must_use]
+    pub fn answer(&self, request: FallbackRequest) -> FallbackAnswer {
+        let FallbackRequest { key, create_revision, below } = request;
+        let found = self.find(&key, create_revision, below, usable);
+        FallbackAnswer { key, create_revision, rejected: below, found }
+    }
+
     /// A value was replaced by another of the same life of its key.
-    pub(super) fn replaced(&mut self, old: Arc<Resource>) {
+    fn replaced(&mut self, old: Arc<Resource>) {
         let key = old.key().clone();
         self.bytes += old.value().len();
         self.order.push_back((old.mod_revision(), key.clone()));
@@ -42,20 +79,19 @@ impl Older {
     }
 
     /// A key is gone, and its older values with it.
-    pub(super) fn deleted(&mut self, key: &str) {
+    fn deleted(&mut self, key: &str) {
         if let Some(values) = self.values.remove(key) {
             self.bytes -= values.iter().map(|old| old.value().len()).sum::<usize>();
         }
     }
 
     /// Forgets everything: the history went back.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// The newest older value below a revision, of the same life of the key, that passes `usable`.
-    #[must_use]
-    pub(super) fn find(
+    fn find(
         &self,
         key: &Key,
         create_revision: Revision,
@@ -80,6 +116,11 @@ impl Older {
             self.values.remove(key);
         }
     }
+}
+
+/// Whether a value is worth offering as a fallback. The node alone decides; this only skips what no node can use.
+fn usable(resource: &Resource) -> bool {
+    resources::parse(resource.key(), resource.value(), &resources::Context::default()).is_ok()
 }
 
 #[cfg(test)]

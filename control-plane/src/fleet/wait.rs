@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_model::{Generation, Key, Lineage, Revision, Version, mutant};
+use headwater_model::{Generation, Key, Revision, Version, mutant};
 use headwater_proto::config::RefusedWhy;
 
 use super::registry::{Registry, Row, RowId, RowState};
@@ -148,7 +148,7 @@ pub enum Standing {
         /// Why.
         reason: Arc<str>,
     },
-    /// It stands at an earlier version.
+    /// It stands at an earlier version, or at one that this replica has not come to itself.
     Behind,
     /// It applied the version; its disk does not have it yet.
     NotDurable,
@@ -168,16 +168,22 @@ pub enum Standing {
     },
 }
 
+/// The versions at which a node counts.
+struct Range {
+    from: Revision,
+    to: Version,
+}
+
 /// Answers the question at `clock.now`.
 #[must_use]
 pub fn evaluate(question: &Wait, registry: &Registry, store: &impl StoreFacts, clock: Clock) -> Answer {
-    let lineage = store.version().lineage;
+    let range = Range { from: history::reach(question, store), to: store.version() };
     let nodes: Vec<NodeAnswer> = registry
         .expected(Some(&question.environment), clock.now)
         .map(|row| NodeAnswer {
             row: row.id.clone(),
             duplicate: registry.is_duplicate(row),
-            standing: standing(question, &lineage, row, clock.now),
+            standing: standing(question, &range, row, clock.now),
             applied: row.applied.clone(),
         })
         .collect();
@@ -229,11 +235,11 @@ fn of_nodes(question: &Wait, nodes: &[NodeAnswer]) -> (Outcome, String) {
     (Outcome::Pending, format!("{version} is applied on {applied} of {all} nodes"))
 }
 
-fn standing(question: &Wait, lineage: &Lineage, row: &Row, now: Duration) -> Standing {
+fn standing(question: &Wait, range: &Range, row: &Row, now: Duration) -> Standing {
     if let RowState::Lost { since, reason } = &row.state {
         return Standing::NotHeardFrom { lost_for: now.saturating_sub(*since), reason: reason.clone() };
     }
-    if !question.is_reached_by(row.applied.as_ref(), lineage) {
+    if !range.contains(row.applied.as_ref()) {
         return match &row.refused {
             Some(refused) if refused.why == RefusedWhy::Held => {
                 Standing::Held { detail: refused.detail.clone() }
@@ -249,7 +255,7 @@ fn standing(question: &Wait, lineage: &Lineage, row: &Row, now: Duration) -> Sta
             return Standing::Refused { key: reject.key.clone(), reason: reject.reason.clone() };
         }
     }
-    if question.durable && !question.is_reached_by(row.durable.as_ref(), lineage) {
+    if question.durable && !range.contains(row.durable.as_ref()) {
         return Standing::NotDurable;
     }
     Standing::Applied
@@ -276,15 +282,23 @@ fn notes(question: &Wait, store: &impl StoreFacts, nodes: &[NodeAnswer]) -> Vec<
     notes
 }
 
+// === impl Range ===
+
+impl Range {
+    /// Revisions compare within the store's lineage only: a node of another cluster or generation may stand at any
+    /// number. What lies above the store is not known to be of its history.
+    fn contains(&self, version: Option<&Version>) -> bool {
+        version.is_some_and(|version| {
+            version.lineage == self.to.lineage
+                && version.revision >= self.from
+                && version.revision <= self.to.revision
+        })
+    }
+}
+
 // === impl Wait ===
 
 impl Wait {
-    /// Revisions compare within the store's lineage only: a node of another cluster or generation may stand at any
-    /// number.
-    fn is_reached_by(&self, version: Option<&Version>, lineage: &Lineage) -> bool {
-        version.is_some_and(|version| version.lineage == *lineage && version.revision >= self.revision)
-    }
-
     /// The version as `generation.revision`.
     #[must_use]
     pub fn shown(&self) -> String {

@@ -11,6 +11,7 @@ use headwater_model::{Digest, Generation, Key, Lineage, Resource, Revision, Vers
 
 use super::{Marks, RosterRow};
 use crate::fleet::registry::RowId;
+use crate::store::Gap;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Record {
@@ -95,6 +96,17 @@ pub(super) struct Position {
     pub(super) deletions_known_since: u64,
     #[prost(uint64, optional, tag = "3")]
     pub(super) unproven_at: Option<u64>,
+    /// Zero in a file that does not say: then nothing before the reload is a base.
+    #[prost(uint64, tag = "4")]
+    pub(super) unproven_from: u64,
+}
+
+// === impl Position ===
+
+impl Position {
+    pub(super) fn gap(&self) -> Option<Gap> {
+        self.unproven_at.map(|at| Gap { from: Revision(self.unproven_from), at: Revision(at) })
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -121,6 +133,8 @@ pub(super) struct OtherRow {
     create_revision: u64,
     #[prost(uint64, tag = "4")]
     mod_revision: u64,
+    #[prost(bytes = "bytes", tag = "5")]
+    value: Bytes,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -213,11 +227,16 @@ impl OtherRow {
             gone: marks.is_none(),
             create_revision: marks.map_or(0, |marks| marks.create_revision.0),
             mod_revision: marks.map_or(0, |marks| marks.mod_revision.0),
+            value: marks.map_or_else(Bytes::new, |marks| marks.value.clone()),
         }
     }
 
-    pub(super) const fn marks(&self) -> Marks {
-        Marks { create_revision: Revision(self.create_revision), mod_revision: Revision(self.mod_revision) }
+    pub(super) fn marks(&self) -> Marks {
+        Marks {
+            create_revision: Revision(self.create_revision),
+            mod_revision: Revision(self.mod_revision),
+            value: self.value.clone(),
+        }
     }
 }
 

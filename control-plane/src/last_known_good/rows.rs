@@ -154,6 +154,7 @@ fn position(world: &World) -> Position {
     Position {
         version: Some(VersionRow::from(&world.version)),
         deletions_known_since: world.deletions_known_since.0,
-        unproven_at: world.unproven_at.map(|revision| revision.0),
+        unproven_at: world.gap.map(|gap| gap.at.0),
+        unproven_from: world.gap.map_or(0, |gap| gap.from.0),
     }
 }

@@ -108,9 +108,9 @@ impl World {
             self.tombstones.remove(text.as_str());
         }
         if let Some(position) = rows.position {
+            self.gap = position.gap();
             self.version = Version::try_from(position.version.ok_or(InvalidRow::Missing)?)?;
             self.deletions_known_since = Revision(position.deletions_known_since);
-            self.unproven_at = position.unproven_at.map(Revision);
         }
         Ok(())
     }

@@ -38,7 +38,11 @@ fn resource(id: u64, modified: u64, value: impl Into<Vec<u8>>) -> Arc<Resource> 
 }
 
 fn marks(create: u64, modified: u64) -> Marks {
-    Marks { create_revision: Revision(create), mod_revision: Revision(modified) }
+    Marks {
+        create_revision: Revision(create),
+        mod_revision: Revision(modified),
+        value: Bytes::from(if modified % 2 == 0 { "approved" } else { "" }),
+    }
 }
 
 fn node(id: &str) -> RowId {
@@ -59,7 +63,7 @@ fn group(from: &Saved, revision: u64, deletes: &[u64], puts: Vec<Arc<Resource>>)
     let mut group = Group {
         version: Version { revision: Revision(revision), ..from.world.version.clone() },
         deletions_known_since: from.world.deletions_known_since,
-        unproven_at: from.world.unproven_at,
+        gap: from.world.gap,
         deletes: deletes.iter().map(|id| (Key::new(format!("routes/{id}")), Revision(revision))).collect(),
         puts: puts.into_iter().map(|resource| (resource, Revision(revision))).collect(),
         others: Vec::new(),
@@ -127,7 +131,7 @@ fn a_state_of_every_kind_is_opened_as_it_was_kept() {
     assert!(opened.saved.is_none() && opened.faults.is_empty() && opened.writer);
     let first = loaded(6);
     let mut reloaded = first.clone();
-    reloaded.world.unproven_at = Some(Revision(90));
+    reloaded.world.gap = Some(Gap { from: Revision(60), at: Revision(90) });
     reloaded.world.version.revision = Revision(90);
     reloaded.world.changed_at.insert(Key::new("routes/2"), Revision(90));
     let mut held = reloaded.clone();

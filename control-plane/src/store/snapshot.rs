@@ -28,7 +28,16 @@ pub struct Snapshot {
     tombstones: OrdMap<Key, Revision>,
     by_deletion: OrdSet<(Revision, Key)>,
     deletions_known_since: Revision,
-    unproven_at: Option<Revision>,
+    gap: Option<Gap>,
+}
+
+/// A reload whose continuity could not be proven: nothing that happened between the two revisions was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Up to here everything had been delivered.
+    pub from: Revision,
+    /// The revision of the reload.
+    pub at: Revision,
 }
 
 /// What changed since a revision: deletions are applied first.
@@ -73,7 +82,7 @@ impl Snapshot {
             tombstones: OrdMap::new(),
             by_deletion: OrdSet::new(),
             deletions_known_since: revision,
-            unproven_at: None,
+            gap: None,
         }
     }
 
@@ -84,7 +93,7 @@ impl Snapshot {
         resources: impl IntoIterator<Item = (Arc<Resource>, Revision)>,
         tombstones: impl IntoIterator<Item = (Key, Revision)>,
         deletions_known_since: Revision,
-        unproven_at: Option<Revision>,
+        gap: Option<Gap>,
     ) -> Self {
         let mut snapshot = Self::starting_at(version.lineage.clone(), deletions_known_since);
         for (resource, changed_at) in resources {
@@ -93,7 +102,7 @@ impl Snapshot {
         for (key, revision) in tombstones {
             snapshot.bury_absent(&key, revision);
         }
-        snapshot.unproven_at = unproven_at;
+        snapshot.gap = gap;
         snapshot.set_position(version.lineage, version.revision);
         snapshot
     }
@@ -152,20 +161,33 @@ impl Snapshot {
 
     /// The revision of the newest reload whose continuity could not be proven.
     #[must_use]
-    pub const fn unproven_at(&self) -> Option<Revision> {
-        self.unproven_at
+    pub fn unproven_at(&self) -> Option<Revision> {
+        self.gap.map(|gap| gap.at)
+    }
+
+    /// The newest reload whose continuity could not be proven, with what it was compared with.
+    #[must_use]
+    pub const fn gap(&self) -> Option<Gap> {
+        self.gap
     }
 
     /// Whether a reload without proof of continuity lies between `base` and this snapshot.
     #[must_use]
     pub fn unproven_since(&self, base: Revision) -> bool {
-        self.unproven_at.is_some_and(|at| at > base)
+        self.gap.is_some_and(|gap| gap.at > base)
+    }
+
+    /// Whether `base` lies where nothing was read: a difference from there on would miss what the reload was not
+    /// compared with.
+    #[must_use]
+    pub fn is_unread(&self, base: Revision) -> bool {
+        self.gap.is_some_and(|gap| gap.from < base && base < gap.at)
     }
 
     /// What changed since `base`, or nothing when deletions are not known so far back.
     #[must_use]
     pub fn since(&self, base: Revision) -> Option<Since> {
-        if base < self.deletions_known_since {
+        if base < self.deletions_known_since || self.is_unread(base) {
             return None;
         }
         let after = (base.next(), Key::new(""));
@@ -246,8 +268,21 @@ impl Snapshot {
         self.version.revision = self.version.revision.max(revision);
     }
 
-    pub(super) fn mark_unproven(&mut self, revision: Revision) {
-        self.unproven_at = Some(revision);
+    /// Notes a reload whose continuity could not be proven. Only the newest gap is known: what lies before an older
+    /// one counts as known no longer.
+    pub(super) fn mark_unproven(&mut self, gap: Gap) {
+        if let Some(before) = self.gap.replace(gap) {
+            self.forget_deletions(before.at);
+        }
+    }
+
+    fn forget_deletions(&mut self, to: Revision) {
+        while self.by_deletion.get_min().is_some_and(|(revision, _)| *revision <= to)
+            && let Some((_, key)) = self.by_deletion.remove_min()
+        {
+            self.tombstones.remove(&key);
+        }
+        self.deletions_known_since = self.deletions_known_since.max(to);
     }
 
     pub(super) fn set_position(&mut self, lineage: Lineage, revision: Revision) {

@@ -90,6 +90,22 @@ fn a_reload_that_lacks_a_key_is_exactly_its_deletion() {
 }
 
 #[test]
+fn what_no_reload_was_compared_with_is_no_base() {
+    let mut store = loaded();
+    let from = store.snapshot().version().revision;
+    store.load(&load(90, Continuity::Unproven, &three()));
+    let snapshot = store.snapshot();
+    assert!(snapshot.since(from).is_some() && snapshot.since(Revision(90)).is_some());
+    assert!(snapshot.since(from.next()).is_none() && snapshot.since(Revision(89)).is_none());
+    // Of two such reloads the older one bounds what is known.
+    store.load(&load(190, Continuity::Unproven, &three()[1..]));
+    let snapshot = store.snapshot();
+    assert_eq!(snapshot.deletions_known_since(), Revision(90));
+    assert!(snapshot.since(from).is_none() && snapshot.since(Revision(90)).is_some());
+    assert_eq!(snapshot.tombstone("routes/1"), Some(Revision(190)));
+}
+
+#[test]
 fn changes_merge_and_deletions_come_first() {
     let mut store = loaded();
     store.apply(&batch(12, vec![put("routes/3", 11, 11, "n"), delete("routes/3", 12)]));
@@ -118,7 +134,7 @@ fn a_reload_brings_old_mod_revisions_but_new_changes() {
     let mut entries = three();
     entries[1] = entry("routes/2", 2, 2, "the value of an older backup");
     store.load(&load(90, Continuity::Unproven, &entries));
-    let since = store.snapshot().since(Revision(50)).unwrap();
+    let since = store.snapshot().since(Revision(10)).unwrap();
     assert_eq!(names(&since), (vec![], vec!["routes/2"]));
     assert_eq!(store.snapshot().held("routes/2").map(|held| held.changed_at), Some(Revision(90)));
 }

@@ -71,10 +71,11 @@ pub(super) fn next(
     if held.revision == target.revision {
         return jump(TransferReason::Divergence);
     }
-    if held.revision < publication.serving.deletions_known_since() {
+    let serving = &publication.serving;
+    if held.revision < serving.deletions_known_since() || serving.is_unread(held.revision) {
         return jump(TransferReason::TooOld);
     }
-    let unproven = publication.serving.unproven_since(held.revision);
+    let unproven = serving.unproven_since(held.revision);
     let reason = if unproven { TransferReason::Reloaded } else { TransferReason::Step };
     let mut plan = full(reason, Some(held), publication, now_unix);
     plan.base = Some((held.revision, held.digest));

@@ -274,12 +274,12 @@ fn a_node_that_is_ahead_is_waited_for_and_the_head_is_asked() {
     let mut session = open(&mut core, Some(held.clone()));
     let messages = sent(&mut session, &mut core, Duration::ZERO);
     assert_eq!(begins(&messages), []);
-    assert!(session.take_events().contains(&SessionEvent::AskHead { held }));
+    assert!(session.take_events().contains(&SessionEvent::AskHead { held: held.clone() }));
     sent(&mut session, &mut core, BEHIND_TIMEOUT);
     sent(&mut session, &mut core, BEHIND_TIMEOUT);
     let shown = SessionEvent::Standing { held_ahead: true, degraded: false };
     assert!(session.take_events().contains(&shown));
-    core.raise_generation();
+    core.raise_generation(&held);
     assert_eq!(begins(&sent(&mut session, &mut core, BEHIND_TIMEOUT)), [(TransferReason::Rewound, 10)]);
 }
 
@@ -293,8 +293,43 @@ fn a_higher_generation_is_adopted_on_equal_content_and_refused_by_name_otherwise
     assert!(session.take_events().contains(&SessionEvent::Adopt(Generation(3))));
     held.digest = Digest(1);
     let mut session = open(&mut core, Some(held));
-    sent(&mut session, &mut core, Duration::ZERO);
+    let messages = sent(&mut session, &mut core, Duration::ZERO);
     assert_eq!(session.ended().map(|goaway| goaway.reason), Some(GoawayReason::GenerationAhead));
+    // Progress would be a sign of health to the node, which then would come back at once, again and again.
+    assert!(progress(&messages).is_none());
+}
+
+#[test]
+fn a_base_that_the_unproven_reload_was_not_compared_with_gets_everything() {
+    let mut core = core();
+    let mut held = version(&mut core);
+    put(&mut core, 3, 150);
+    load(&mut core, 200, 0..10, Continuity::Unproven);
+    // Of another replica, which had come further before the history was replaced.
+    for (revision, reason) in [(150, TransferReason::Reloaded), (160, TransferReason::TooOld)] {
+        held.revision = Revision(revision);
+        held.digest = Digest(6);
+        let mut session = open(&mut core, Some(held.clone()));
+        let begun = begins(&sent(&mut session, &mut core, Duration::ZERO));
+        assert_eq!(begun.first().map(|(reason, _)| *reason), Some(reason), "{revision}");
+    }
+}
+
+#[test]
+fn while_a_transfer_waits_for_room_only_silence_is_due() {
+    let mut core = core();
+    let value = Bytes::from(vec![b'x'; limits::PART_BYTES]);
+    let events = (0..3).map(|id| KeyEvent::Put(Entry { value: value.clone(), ..entry(id, 101) })).collect();
+    core.on_event(SourceEvent::Batch(Batch { revision: Revision(101), events }), Duration::ZERO, 0);
+    let mut session = open(&mut core, None);
+    let publication = core.publication();
+    for _ in 0..2 {
+        // The welcome and a first part; the transport takes no more.
+        assert!(session.poll(&publication, Duration::ZERO, 0).is_some());
+    }
+    assert!(session.sending_bytes() > 0);
+    assert_eq!(session.deadline(), HEARTBEAT * limits::SILENT_HEARTBEATS);
+    assert_eq!(session.tick_at(), HEARTBEAT * limits::SILENT_HEARTBEATS);
 }
 
 #[test]
@@ -312,6 +347,7 @@ fn a_mismatch_is_answered_by_one_full_transfer_and_then_damped() {
     assert_eq!(begins(&sent(&mut session, &mut core, Duration::ZERO)), [(TransferReason::Divergence, 10)]);
     refused(&mut session, &mut core, RefusedWhy::Mismatch, Some(held), Duration::ZERO);
     assert_eq!(begins(&sent(&mut session, &mut core, Duration::ZERO)), []);
+    session.on_message(NodeMessage::Alive, &core.publication(), MISMATCH_AGAIN);
     session.tick(MISMATCH_AGAIN);
     assert_eq!(begins(&sent(&mut session, &mut core, MISMATCH_AGAIN)), [(TransferReason::Divergence, 10)]);
 }

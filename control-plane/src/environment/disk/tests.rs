@@ -3,6 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use headwater_model::Revision;
 use headwater_process::Supervisor;
+use headwater_proto::config::Approval;
 
 use super::*;
 use crate::backend::{Batch, Continuity, Entry, Load, SourceEvent};
@@ -40,7 +41,7 @@ fn assert_same(left: &Core, right: &Core) {
     assert_eq!(a.version(), b.version());
     assert_eq!(a.content(), b.content());
     assert_eq!(a.deletions_known_since(), b.deletions_known_since());
-    assert_eq!(a.unproven_at(), b.unproven_at());
+    assert_eq!(a.gap(), b.gap());
     assert!(a.tombstones().eq(b.tombstones()));
     let changed = |core: &Core| -> Vec<_> {
         core.store()
@@ -53,6 +54,7 @@ fn assert_same(left: &Core, right: &Core) {
     assert_eq!(left.resume_point(), right.resume_point());
     let frozen = |core: &Core| core.hold().standing().map(|hold| hold.frozen.version().clone());
     assert_eq!(frozen(left), frozen(right));
+    assert_eq!(left.hold().approvals(), right.hold().approvals());
 }
 
 #[tokio::test]
@@ -88,6 +90,23 @@ async fn whatever_happens_the_file_goes_on_as_the_same_core() {
     assert!(core.hold().standing().is_some());
     assert_same(&core, &reopened_beside(&path));
     step(&mut core, &mut disk, batch(6, vec![KeyEvent::Put(entry("routes/9", 6, 6))]));
+    // Nothing reads an approval again where the watch is resumed: a node that was away needs the file's.
+    for (id, base_at_most) in [("one", 3), ("two", 4)] {
+        let approved = Approval {
+            id: id.into(),
+            from: core.store().snapshot().lineage().clone(),
+            base_at_most: Revision(base_at_most),
+            to: core.store().snapshot().lineage().clone(),
+            expires_unix: 9,
+        };
+        let put = Entry { key: approval::key(id), value: approval::encode(&approved), ..entry("x", 7, 7) };
+        step(&mut core, &mut disk, batch(6 + base_at_most, vec![KeyEvent::Put(put)]));
+    }
+    assert_eq!(core.hold().approvals().len(), 2);
+    assert_same(&core, &reopened_beside(&path));
+    let withdrawn = KeyEvent::Delete { key: approval::key("one"), revision: Revision(11) };
+    step(&mut core, &mut disk, batch(11, vec![withdrawn]));
+    assert_eq!(core.hold().approvals().len(), 1);
     drop(disk);
     assert_same(&core, &reopened(&path));
 }

@@ -49,6 +49,22 @@ pub fn judge(question: &Wait, store: &impl StoreFacts) -> History {
         .unwrap_or(History::Contains)
 }
 
+/// The revision that a node must have reached.
+///
+/// That of the version; but where a full read that could not be tied to what was known before lies above it, a node may
+/// stand at a state that has lost the version. Then what shows that the version's keys were written or deleted later
+/// is what the node must have.
+#[must_use]
+pub(super) fn reach(question: &Wait, store: &impl StoreFacts) -> Revision {
+    if store.unproven_at().is_none_or(|at| question.revision >= at) {
+        return question.revision;
+    }
+    let shown = question.keys.iter().filter_map(|(key, _)| {
+        store.held(key).map(|held| held.mod_revision).or_else(|| store.tombstone(key))
+    });
+    shown.fold(question.revision, Revision::max)
+}
+
 fn of_key(at: Revision, key: &Key, expectation: Expectation, store: &impl StoreFacts) -> History {
     if let Some(held) = store.held(key) {
         let contradicted = held.mod_revision == at && expectation == Expectation::Delete;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use headwater_model::Digest;
+use headwater_model::{Digest, Lineage};
 use headwater_proto::config::{Ack, Hello, Refused, Reject, Rejects};
 
 use super::super::registry::{FleetEvent, Happened, LOST_RETENTION};
@@ -304,6 +304,24 @@ fn what_the_store_no_longer_knows_is_said() {
     // Found gone by a reload that may be a restore: the put may never have been of this history.
     let unproven = Facts { tombstones: [("routes/1", 58)].into(), unproven_at: Some(58), ..known };
     assert_eq!(fleet.answer(&put_at(50), &unproven, LATER).outcome, Outcome::CannotSay);
+}
+
+#[test]
+fn across_an_unproven_reload_a_node_must_have_what_shows_the_version() {
+    // Lost by the restore that the reload at 55 met, and written again at 58.
+    let again = Facts { held: [("routes/1", (58, 58))].into(), unproven_at: Some(55), ..facts() };
+    for (at, outcome) in [(56, Outcome::Pending), (58, Outcome::Applied)] {
+        assert_eq!(one_node_at(at).answer(&put_at(50), &again, LATER).outcome, outcome, "{at}");
+    }
+    let proven = Facts { unproven_at: None, ..again };
+    assert_eq!(one_node_at(56).answer(&put_at(50), &proven, LATER).outcome, Outcome::Applied);
+}
+
+#[test]
+fn a_node_ahead_of_the_store_has_not_answered() {
+    let answer = one_node_at(61).answer(&put_at(50), &facts(), LATER);
+    assert_eq!(answer.outcome, Outcome::Pending);
+    assert_eq!(answer.nodes[0].standing, Standing::Behind);
 }
 
 #[test]
