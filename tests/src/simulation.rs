@@ -19,6 +19,7 @@ pub mod random;
 pub mod replica;
 pub mod schedule;
 pub mod shell;
+pub mod south;
 pub mod truth;
 pub mod workload;
 pub mod world;

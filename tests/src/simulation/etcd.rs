@@ -74,9 +74,11 @@ pub struct Etcd {
 
 impl Etcd {
     /// An empty one, with limits small enough for a short run to meet them.
-    pub fn new(random: &mut Random) -> Self {
+    pub fn new(random: &mut Random, bulky: bool) -> Self {
+        let fragment_bytes = *random.pick(&[160, 400, 2 << 20]);
         let limits = Limits {
-            fragment_bytes: *random.pick(&[160, 400, 2 << 20]),
+            // Values of a bulky world do not fit the small ones.
+            fragment_bytes: if bulky { 2 << 20 } else { fragment_bytes },
             revisions_per_pass: *random.pick(&[1, 3, 1000]),
             stream_responses: *random.pick(&[2, 8, 128]),
             ..Limits::ETCD

@@ -37,6 +37,18 @@ impl Mirror {
         self.safe
     }
 
+    /// What it holds.
+    #[must_use]
+    pub const fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The history that it was last held against.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// What a restart goes on from, if anything was ever held.
     #[must_use]
     pub fn resume_point(&self) -> Option<ResumePoint> {

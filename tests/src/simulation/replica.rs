@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use headwater_control_plane::backend::ResumePoint;
 use headwater_control_plane::backend::etcd::tracker::{Attempt, Blame, Counters, Input, Settings, Tracker};
 
 use super::link::Link;
@@ -40,7 +41,6 @@ pub struct Replica {
     /// Ticks in one moment.
     pub spins: u32,
     settings: Settings,
-    saved: Option<Mirror>,
     finished: Counters,
 }
 
@@ -63,8 +63,8 @@ pub struct Connection {
 
 impl Replica {
     /// A replica without a file.
-    pub fn new(random: &mut Random, epoch: Epoch) -> Self {
-        let settings = settings(random);
+    pub fn new(random: &mut Random, epoch: Epoch, bulky: bool) -> Self {
+        let settings = settings(random, bulky);
         Self {
             tracker: Tracker::new(settings.clone(), None, random.next()),
             mirror: Mirror::empty(epoch),
@@ -80,23 +80,15 @@ impl Replica {
             wake: Duration::MAX,
             spins: 0,
             settings,
-            saved: None,
             finished: Counters::default(),
         }
     }
 
-    /// Keeps what is held as the last known good.
-    pub fn save(&mut self) {
-        if self.mirror.safe().is_some() {
-            self.saved = Some(self.mirror.clone());
-        }
-    }
-
-    /// Ends without a word and starts from its file.
-    pub fn crash(&mut self, random: &mut Random, epoch: Epoch) {
+    /// Ends without a word and starts from what its file held, if it held anything.
+    pub fn crash(&mut self, random: &mut Random, mirror: Mirror, resume: Option<ResumePoint>) {
         self.finish();
-        self.mirror = self.saved.clone().unwrap_or_else(|| Mirror::empty(epoch));
-        self.tracker = Tracker::new(self.settings.clone(), self.mirror.resume_point(), random.next());
+        self.mirror = mirror;
+        self.tracker = Tracker::new(self.settings.clone(), resume, random.next());
         self.incarnation += 1;
         self.attempt = Attempt::default();
         self.epochs.clear();
@@ -141,12 +133,12 @@ fn latency(random: &mut Random) -> Link {
 }
 
 /// Small where a short run must meet a bound.
-fn settings(random: &mut Random) -> Settings {
+fn settings(random: &mut Random, bulky: bool) -> Settings {
     Settings {
         resume_span: *random.pick(&[20, 100, 100_000]),
         page_keys: *random.pick(&[1, 3, 5_000]),
         catch_up_timeout: Duration::from_secs(20),
-        assembly_bytes: 4 << 10,
+        assembly_bytes: if bulky { 64 << 20 } else { 4 << 10 },
         ..Settings::default()
     }
 }

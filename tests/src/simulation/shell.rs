@@ -86,7 +86,7 @@ impl World {
             Action::RequestProgress { .. } => self.call(replica, Call::Progress),
             Action::Drop { .. } => self.call(replica, Call::Close),
             Action::Blame(blame) => self.replicas[replica].blame = Some(blame),
-            Action::Emit(event) => self.emitted(replica, &event),
+            Action::Emit(event) => self.emitted(replica, event),
         }
     }
 
@@ -323,16 +323,17 @@ impl World {
         }
     }
 
-    fn emitted(&mut self, replica: usize, event: &SourceEvent) {
-        if let SourceEvent::State(state) = event {
+    fn emitted(&mut self, replica: usize, event: SourceEvent) {
+        if let SourceEvent::State(state) = &event {
             self.coverage.reached(stage(state.stage));
         }
         self.trace(|| format!("replica {replica}: {event:?}"));
         let state = &mut self.replicas[replica];
         let epoch = state.epochs.get(&state.attempt).copied().unwrap_or_else(|| self.etcd.truth.epoch());
-        if let Err(wrong) = state.mirror.take(event, epoch, &self.etcd.truth, &mut self.coverage) {
+        if let Err(wrong) = state.mirror.take(&event, epoch, &self.etcd.truth, &mut self.coverage) {
             self.violation(format!("replica {replica}: {wrong}"));
         }
+        self.taken(replica, event);
     }
 }
 

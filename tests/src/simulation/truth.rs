@@ -36,6 +36,8 @@ pub struct Truth {
 
 #[derive(Clone, Debug)]
 struct History {
+    /// The history it began in, and the revision up to which it shares it.
+    parent: Option<(Epoch, u64)>,
     cluster_id: u64,
     head: u64,
     /// The state from each revision on that changed it.
@@ -49,7 +51,7 @@ impl Truth {
     #[must_use]
     pub fn new(prefix: Bytes, cluster_id: u64) -> Self {
         let states = BTreeMap::from([(1, Facts::new())]);
-        Self { prefix, histories: vec![History { cluster_id, head: 1, states }] }
+        Self { prefix, histories: vec![History { parent: None, cluster_id, head: 1, states }] }
     }
 
     /// The history that goes on now.
@@ -85,7 +87,8 @@ impl Truth {
     /// A history begins as another one was at a revision, under a cluster id, with its head moved up by `bump`.
     pub fn restored(&mut self, from: Epoch, revision: u64, cluster_id: u64, bump: u64) {
         let states = self.histories[from.0].states.range(..=revision).map(|(at, facts)| (*at, facts.clone()));
-        let history = History { cluster_id, head: revision + bump, states: states.collect() };
+        let (parent, states) = (Some((from, revision)), states.collect());
+        let history = History { parent, cluster_id, head: revision + bump, states };
         self.histories.push(history);
     }
 
@@ -109,6 +112,23 @@ impl Truth {
     #[must_use]
     pub fn cluster_id(&self, epoch: Epoch) -> u64 {
         self.histories[epoch.0].cluster_id
+    }
+
+    /// Whether what was committed at a revision of one history is part of another.
+    #[must_use]
+    pub fn contains(&self, history: Epoch, committed: (Epoch, u64)) -> bool {
+        let (epoch, revision) = committed;
+        if history == epoch {
+            return revision <= self.head(history);
+        }
+        self.histories[history.0]
+            .parent
+            .is_some_and(|(parent, shared)| revision <= shared && self.contains(parent, committed))
+    }
+
+    /// All histories, the newest first.
+    pub fn epochs(&self) -> impl Iterator<Item = Epoch> + use<> {
+        (0..self.histories.len()).rev().map(Epoch)
     }
 
     /// Every history from one on.

@@ -12,10 +12,11 @@ use super::random::Random;
 use super::replica::Replica;
 use super::schedule::Schedule;
 use super::shell::{Call, Via};
+use super::south::{Fleet, South};
 use super::workload::Workload;
 
 /// Writes and faults happen until then.
-const ACTIVE: Duration = Duration::from_secs(240);
+pub(super) const ACTIVE: Duration = Duration::from_secs(240);
 
 /// Faults are over by then, and everything must have converged.
 const CONVERGED: Duration = Duration::from_secs(900);
@@ -67,16 +68,13 @@ pub enum What {
         /// In which life.
         incarnation: u64,
     },
-    /// A replica's file is written.
-    Saves {
-        /// Whose.
-        replica: usize,
-    },
     /// A process that stood still goes on.
     GoesOn {
         /// Which.
         replica: usize,
     },
+    /// Something on the second hop.
+    South(South),
 }
 
 /// The world.
@@ -86,6 +84,7 @@ pub struct World {
     pub(super) random: Random,
     pub(super) etcd: Etcd,
     pub(super) replicas: Vec<Replica>,
+    pub(super) fleet: Fleet,
     pub(super) coverage: Coverage,
     /// The release that etcd says it is.
     pub(super) version: &'static str,
@@ -116,8 +115,12 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, traced: bool) -> Self {
         let mut random = Random::new(seed);
-        let etcd = Etcd::new(&mut random);
-        let replicas = vec![Replica::new(&mut random, etcd.truth.epoch())];
+        // Values of the size at which a transfer is sent in several parts.
+        let bulky = random.one_in(8);
+        let etcd = Etcd::new(&mut random, bulky);
+        let replicas: Vec<_> =
+            (0..random.between(1, 2)).map(|_| Replica::new(&mut random, etcd.truth.epoch(), bulky)).collect();
+        let fleet = Fleet::new(&mut random, replicas.len());
         let tick = random.duration(Duration::from_secs(2), Duration::from_secs(60));
         let version = *random.pick(&["3.6.16", "3.6.16", "3.5.22", "3.4.33"]);
         Self {
@@ -125,10 +128,11 @@ impl World {
             random,
             etcd,
             replicas,
+            fleet,
             coverage: Coverage::default(),
             version,
             lost_answers: Duration::ZERO,
-            workload: Workload::default(),
+            workload: Workload::new(bulky),
             tick,
             steps: 0,
             violation: None,
@@ -146,9 +150,9 @@ impl World {
             self.schedule.after(Duration::ZERO, what);
         }
         for replica in 0..self.replicas.len() {
-            self.schedule.after(Duration::ZERO, What::Saves { replica });
             self.give(replica, Input::Tick);
         }
+        self.start_south();
         self.run_until(CONVERGED);
         self.check_converged("faults are long over");
         let attempts: Vec<_> = self.replicas.iter().map(|replica| replica.attempt).collect();
@@ -161,6 +165,7 @@ impl World {
         for _ in 0..3 {
             self.write();
         }
+        // The watch needs no time, and a node that was current is told by the next heartbeat at the latest.
         self.run_until(CONVERGED + QUIET + Duration::from_secs(20));
         self.check_converged("three writes on a quiet day were not delivered");
         for replica in &mut self.replicas {
@@ -202,12 +207,8 @@ impl World {
             What::Arrives { origin, call } => self.arrives(origin, call),
             What::Answers { origin, via, input } => self.answers(origin, via, *input),
             What::Wakes { replica, incarnation } => self.wakes(replica, incarnation),
-            What::Saves { replica } => {
-                self.replicas[replica].save();
-                let next = self.random.duration(Duration::from_millis(100), Duration::from_secs(20));
-                self.schedule.after(next, What::Saves { replica });
-            }
             What::GoesOn { replica } => self.goes_on(replica),
+            What::South(south) => self.south(south),
         }
     }
 
@@ -227,7 +228,9 @@ impl World {
     fn write(&mut self) {
         let txn = self.workload.next(&mut self.random);
         self.trace(|| format!("{txn:?}"));
+        let before = self.etcd.mvcc.revision();
         self.etcd.commit(&txn);
+        self.wrote(before);
     }
 
     fn wakes(&mut self, replica: usize, incarnation: u64) {
@@ -298,12 +301,7 @@ impl World {
                 self.replicas[replica].paused_until = until;
                 self.schedule.at(until, What::GoesOn { replica });
             }
-            Fault::Crash => {
-                let epoch = self.etcd.truth.epoch();
-                self.etcd.close(|origin| origin.replica == replica);
-                self.replicas[replica].crash(&mut self.random, epoch);
-                self.give(replica, Input::Tick);
-            }
+            Fault::Crash => self.crash(replica),
             Fault::Burst => {
                 for _ in 0..self.random.between(10, 120) {
                     self.write();
@@ -367,6 +365,7 @@ impl World {
                 self.violation(format!("replica {replica}: {what}, but {wrong}"));
             }
         }
+        self.check_nodes(what);
     }
 
     pub(super) fn violation(&mut self, what: String) {
