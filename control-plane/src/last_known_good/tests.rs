@@ -41,7 +41,7 @@ fn marks(create: u64, modified: u64) -> Marks {
     Marks {
         create_revision: Revision(create),
         mod_revision: Revision(modified),
-        value: Bytes::from(if modified % 2 == 0 { "approved" } else { "" }),
+        value: Bytes::from(if modified.is_multiple_of(2) { "approved" } else { "" }),
     }
 }
 

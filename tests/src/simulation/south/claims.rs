@@ -3,7 +3,7 @@
 //! It shares no code with what is checked but the types that cross the wire.
 
 use headwater_model::shape::{Shape, classify};
-use headwater_model::{Content, Digest, Key, Resource, Revision, Version};
+use headwater_model::{Content, Key, Resource, Revision, Version};
 
 use crate::simulation::truth::{Epoch, Fact, Facts, Truth};
 
@@ -63,11 +63,14 @@ pub fn check(truth: &Truth, version: &Version, content: &Content) -> Result<(), 
 /// Whether a version's digest is that of etcd's content at its revision, in some history.
 #[must_use]
 pub fn is_true(truth: &Truth, version: &Version) -> bool {
-    truth
-        .epochs()
-        .filter(|epoch| truth.cluster_id(*epoch) == version.lineage.cluster_id)
-        .filter_map(|epoch| truth.at(epoch, version.revision.0))
-        .any(|facts| content(facts).digest() == version.digest)
+    truth.epochs().any(|epoch| is_true_in(truth, epoch, version))
+}
+
+/// Whether a version's digest is that of etcd's content at its revision in one history.
+#[must_use]
+pub fn is_true_in(truth: &Truth, epoch: Epoch, version: &Version) -> bool {
+    truth.cluster_id(epoch) == version.lineage.cluster_id
+        && truth.at(epoch, version.revision.0).is_some_and(|facts| content(facts).digest() == version.digest)
 }
 
 /// The content of a state.
@@ -80,9 +83,6 @@ pub fn content(facts: &Facts) -> Content {
         })
         .collect()
 }
-
-/// The digest of nothing, for a node that holds nothing.
-pub const NOTHING: Digest = Digest::EMPTY;
 
 fn content_of(facts: &Facts) -> impl Iterator<Item = (Key, &Fact)> {
     facts.iter().filter_map(|(key, fact)| match classify(key) {

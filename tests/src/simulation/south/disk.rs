@@ -78,7 +78,7 @@ impl Disk {
 
     /// The newest state is written, and not synced yet.
     pub fn write(&mut self) {
-        self.writing = self.newest.take().or(self.writing.take());
+        self.writing = self.newest.take().or_else(|| self.writing.take());
     }
 
     /// What was written is synced: durable from now on. Gives its version, and whether more is waiting.

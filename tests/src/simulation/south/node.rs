@@ -373,7 +373,7 @@ impl World {
     }
 
     /// A frame arrives at a node.
-    pub(super) fn to_node(&mut self, id: StreamId, message: Box<ReplicaMessage>) {
+    pub(super) fn reaches_node(&mut self, id: StreamId, message: Box<ReplicaMessage>) {
         let now = self.schedule.now();
         let Some(stream) = self.fleet.streams.get_mut(&id) else { return };
         let (node, number, connection) = (stream.node, stream.process, stream.connection);

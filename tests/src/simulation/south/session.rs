@@ -23,7 +23,7 @@ const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 impl World {
     /// A node's frame arrives at its peer.
-    pub(super) fn to_replica(&mut self, id: StreamId, message: Box<NodeMessage>) {
+    pub(super) fn reaches_replica(&mut self, id: StreamId, message: Box<NodeMessage>) {
         let Some(stream) = self.fleet.streams.get(&id).filter(|stream| stream.at_replica) else { return };
         let Peer::Replica { replica, .. } = stream.peer else { return self.stray_takes(id, &message) };
         let paused = self.replicas[replica].paused_until;
@@ -99,7 +99,7 @@ impl World {
                     self.send_down(id, Box::new(message));
                 }
                 Err(invalid) => {
-                    self.violation(format!("replica {replica}: sends what is no frame: {invalid}"))
+                    self.violation(format!("replica {replica}: sends what is no frame: {invalid}"));
                 }
             }
             self.forward(id, replica);

@@ -78,8 +78,8 @@ pub struct Wire {
     pub delivered: Vec<Digest>,
     /// The target of the transfer whose parts are under way.
     pub begun: Option<Version>,
-    /// Whether the base of the last transfer is one that the replica has published itself: then no refusal for a
-    /// mismatch has an excuse.
+    /// Whether the base of the last transfer is one that the replica has published itself, or of the very history that
+    /// it follows: then no refusal for a mismatch has an excuse.
     pub own_base: bool,
 }
 

@@ -71,7 +71,7 @@ impl World {
             return self.coverage.reached("wait/quicker-than-a-restore");
         }
         let generation = generation_of(shown.world.version(), revision);
-        let events = self.etcd.mvcc.events_from(revision).into_iter().flat_map(|(_, events)| events);
+        let events = self.etcd.mvcc.events_from(revision).flat_map(|(_, events)| events);
         let keys = events.filter_map(|event| {
             let Shape::Content(key) = classify(event.kv.key.strip_prefix(PREFIX.as_bytes())?) else {
                 return None;

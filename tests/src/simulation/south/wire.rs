@@ -40,7 +40,9 @@ impl World {
         let mut wrong = None;
         if let Some(begin) = &part.begin {
             let held = stream.served.as_ref().and_then(|served| served.session.held());
-            stream.wire.own_base = begin.base.is_none() || held.is_none_or(|held| line.holds(held));
+            let epoch = self.replicas[replica].mirror.epoch();
+            let known = |held| line.holds(held) || claims::is_true_in(&self.etcd.truth, epoch, held);
+            stream.wire.own_base = begin.base.is_none() || held.is_none_or(known);
             if let Some(held) = held.filter(|held| {
                 begin.reason == TransferReason::Reloaded && line.lies_in_a_gap(held.revision.0)
             }) {
