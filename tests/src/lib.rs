@@ -3,6 +3,7 @@
 //!
 //! Nothing here is used in production, and nothing here trusts the code under test to report about itself.
 
+pub mod bench;
 pub mod certificates;
 pub mod etcd;
 pub mod eventually;

@@ -1,0 +1,277 @@
+//! The run: etcd, replica, nodes, measure, compare; and then, where asked for, clients that watch etcd themselves.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use etcd_client::Client;
+use hdrhistogram::Histogram;
+use headwater_proto::admin::fleet_client::FleetClient;
+use headwater_proto::admin::{Version, WaitRequest};
+
+use super::child::{Answer, Child, Order};
+use super::load::{self, ENVIRONMENT, PREFIX, Written};
+use super::options::{Against, Fleet};
+use super::report::{Direct, Report};
+use super::tally::{Figures, milliseconds};
+use super::{clock, system};
+use crate::etcd::{Etcd, Options};
+use crate::http;
+use crate::ports;
+use crate::process::{Process, Program};
+
+/// For one step that is not the measured phase.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// After the last update, until all have it.
+const SETTLE: Duration = Duration::from_secs(120);
+
+/// Figures are taken once processes have been quiet for so long.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Updates of the phase in which acknowledgements are waited for.
+const ACKED: u64 = 200;
+
+/// A running replica.
+struct Replica {
+    process: Process,
+    southbound: String,
+    admin: String,
+    health: String,
+    started: Instant,
+}
+
+/// What a measured phase found.
+struct Measured {
+    written: Written,
+    figures: Figures,
+    lost: u64,
+    etcd_cpu: u64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When a part fails, or a node holds anything else than etcd.
+pub async fn run(options: &Fleet) -> Result<Report> {
+    system::allow_files(options.nodes)?;
+    eprintln!("bench: etcd with {} resources of {} bytes", options.resources, options.value_bytes);
+    let etcd = Etcd::start_with(Options { fsync: true, ..Options::default() }).await;
+    let mut client = etcd.client().await;
+    load::fill(&mut client, options).await?;
+    let folder = tempfile::tempdir().context("a temporary folder")?;
+    let replica = Replica::start(&etcd, folder.path(), options).await?;
+    let mut report = fed(&etcd, replica, &client, options).await?;
+    if options.against == Some(Against::Direct) {
+        report.direct = Some(direct(&etcd, &client, options).await?);
+    }
+    Ok(report)
+}
+
+/// Nodes that are fed by the replica; it ends with them.
+async fn fed(etcd: &Etcd, mut replica: Replica, client: &Client, options: &Fleet) -> Result<Report> {
+    tokio::time::sleep(QUIET).await;
+    let rss_before = replica.resident()?;
+    eprintln!("bench: {} nodes join", options.nodes);
+    let joining = Instant::now();
+    let count = options.nodes.to_string();
+    let endpoint = etcd.endpoints().swap_remove(0);
+    let arguments = ["nodes", "--replica", &replica.southbound, "--etcd", &endpoint, "--count", &count];
+    let mut nodes = Child::start(&arguments, LIMIT).await?;
+    let join_seconds = joining.elapsed().as_secs_f64();
+    tokio::time::sleep(QUIET).await;
+
+    let (cpu, bytes) = (replica.cpu()?, replica.sent_bytes().await?);
+    let measured = measure(etcd, &mut nodes, client, options).await?;
+    let (cpu, bytes) = (replica.cpu()? - cpu, replica.sent_bytes().await? - bytes);
+    let rss = replica.resident()?;
+    let member = &etcd.members()[0];
+    let watchers = whole(member.metric("etcd_debugging_mvcc_watcher_total").await);
+    let streams = whole(member.metric("etcd_debugging_mvcc_watch_stream_total").await);
+    let port = etcd.address().rsplit_once(':').context("an address has a port")?.1.parse()?;
+    let connections = system::connections_to(port)?;
+
+    let acked = acked(&replica, client, options).await?;
+    let resources = compare(&mut nodes).await?;
+    nodes.end().await?;
+    ensure!(replica.process.is_running(), "the replica has ended");
+    let Measured { written, figures, lost, etcd_cpu } = measured;
+    let deliveries = figures.deliveries;
+    Ok(Report {
+        nodes: options.nodes,
+        resources,
+        updates: options.updates,
+        rate: options.rate,
+        value_bytes: options.value_bytes,
+        received: figures,
+        acked_all_p50_ms: milliseconds(&acked, 0.50),
+        acked_all_p99_ms: milliseconds(&acked, 0.99),
+        control_plane_cpu_us_per_delivery: per(cpu, deliveries),
+        etcd_cpu_us_per_delivery: per(etcd_cpu, deliveries),
+        control_plane_rss_kib_per_node: per(rss.saturating_sub(rss_before), options.nodes),
+        control_plane_rss_before_kib: rss_before,
+        bytes_per_delivery: per(bytes, deliveries),
+        etcd_watchers: watchers,
+        etcd_watch_streams: streams,
+        etcd_connections: connections,
+        etcd_put_p50_ms: milliseconds(&written.latency, 0.50),
+        etcd_put_p99_ms: milliseconds(&written.latency, 0.99),
+        join_seconds: (join_seconds * 1e3).round() / 1e3,
+        lost_connections: lost,
+        compared_nodes: options.nodes,
+        direct: None,
+    })
+}
+
+/// Clients that watch etcd themselves.
+async fn direct(etcd: &Etcd, client: &Client, options: &Fleet) -> Result<Direct> {
+    eprintln!("bench: {} clients watch etcd themselves", options.nodes);
+    let count = options.nodes.to_string();
+    let endpoint = etcd.endpoints().swap_remove(0);
+    let mut watchers = Child::start(&["watchers", "--etcd", &endpoint, "--count", &count], LIMIT).await?;
+    tokio::time::sleep(QUIET).await;
+    let Measured { written, figures, lost, etcd_cpu } = measure(etcd, &mut watchers, client, options).await?;
+    watchers.end().await?;
+    Ok(Direct {
+        direct_received_p50_ms: figures.received_p50_ms,
+        direct_received_p95_ms: figures.received_p95_ms,
+        direct_received_p99_ms: figures.received_p99_ms,
+        direct_all_p50_ms: figures.all_p50_ms,
+        direct_all_p99_ms: figures.all_p99_ms,
+        direct_cpu_us_per_delivery: per(etcd_cpu, figures.deliveries),
+        direct_put_p50_ms: milliseconds(&written.latency, 0.50),
+        direct_lost_connections: lost,
+    })
+}
+
+/// The measured phase: from the first put until all receivers have the last.
+async fn measure(etcd: &Etcd, receivers: &mut Child, client: &Client, options: &Fleet) -> Result<Measured> {
+    eprintln!("bench: {} updates at {} a second", options.updates, options.rate);
+    let process = etcd.members()[0].process.id();
+    let etcd_cpu = system::cpu_microseconds(process)?;
+    let written = load::update(client, options).await?;
+    let Answer::Settled(figures, lost) = receivers.ask(Order::Settle(written.last_revision), SETTLE).await?
+    else {
+        bail!("the receivers told no figures")
+    };
+    let etcd_cpu = system::cpu_microseconds(process)? - etcd_cpu;
+    Ok(Measured { written, figures, lost, etcd_cpu })
+}
+
+/// How long it takes from the start of a put until the replica answers that it is applied everywhere.
+async fn acked(replica: &Replica, client: &Client, options: &Fleet) -> Result<Histogram<u64>> {
+    let updates = options.updates.min(ACKED);
+    eprintln!("bench: {updates} updates, each waited for until all nodes acknowledged it");
+    // Before two heartbeats a replica says of no version that it is everywhere.
+    let able = replica.started + Duration::from_secs(2 * options.heartbeat + 1);
+    tokio::time::sleep_until(able.into()).await;
+    let mut fleet =
+        FleetClient::connect(format!("http://{}", replica.admin)).await.context("ask the replica")?;
+    let mut client = client.clone();
+    let mut latency = Histogram::new(3).context("a histogram")?;
+    let mut ticks = tokio::time::interval(options.pace());
+    for number in 0..updates {
+        ticks.tick().await;
+        let resource = number % options.resources;
+        let began = clock::nanoseconds();
+        let value = load::value(resource, options.value_bytes, began);
+        let put = client.put(load::key(resource), value, None).await.context("put a value")?;
+        let revision = put.header().context("an answer without header")?.revision();
+        let version = Version { revision: u64::try_from(revision)?, ..Version::default() };
+        let request =
+            WaitRequest { environment: ENVIRONMENT.into(), version: Some(version), ..WaitRequest::default() };
+        let mut answers = fleet.wait(request).await.context("wait")?.into_inner();
+        loop {
+            let answer = answers.message().await?.context("a wait that ends without its last answer")?;
+            if answer.r#final {
+                ensure!(
+                    answer.outcome == "applied",
+                    "a wait ended with {}: {}",
+                    answer.outcome,
+                    answer.sentence
+                );
+                ensure!(answer.applied == options.nodes, "{} nodes were asked", answer.applied);
+                break;
+            }
+        }
+        latency.record(clock::nanoseconds() - began)?;
+    }
+    Ok(latency)
+}
+
+/// Compares every node with etcd, once all have everything. Answers how many resources there are.
+async fn compare(nodes: &mut Child) -> Result<usize> {
+    eprintln!("bench: comparing every node with etcd");
+    let Answer::Compared(resources, differences) = nodes.ask(Order::Compare, LIMIT).await? else {
+        bail!("the nodes compared nothing")
+    };
+    ensure!(differences.is_empty(), "nodes differ from etcd:\n{}", differences.join("\n"));
+    ensure!(resources > 0, "etcd holds nothing, so nothing was compared");
+    Ok(resources)
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// Starts one and waits until it is ready.
+    async fn start(etcd: &Etcd, folder: &Path, options: &Fleet) -> Result<Self> {
+        let [southbound, admin, health] = std::array::from_fn(|_| format!("127.0.0.1:{}", ports::free()));
+        let config = serde_json::json!({
+            "replica_id": "bench",
+            "state_dir": folder.join("replica"),
+            "environments": [{"name": ENVIRONMENT, "prefix": PREFIX}],
+            "etcd": {"endpoints": etcd.endpoints()},
+            "southbound": {
+                "listen": southbound,
+                "insecure": true,
+                "heartbeat": format!("{}s", options.heartbeat),
+                "max_nodes": options.nodes,
+            },
+            "admin": {"listen": admin, "insecure": true},
+            "health": {"listen": health},
+            "log": {"filter": "warn"},
+        });
+        // JSON is YAML.
+        let file = folder.join("replica.yaml");
+        std::fs::write(&file, config.to_string()).context("write the replica's settings")?;
+        let program = match &options.control_plane {
+            Some(binary) => Program::new(binary),
+            None => Program::own("headwater-control-plane"),
+        };
+        let program = program.arg("--config").arg(&file);
+        let started = Instant::now();
+        let mut replica = Self { process: program.start(), southbound, admin, health, started };
+        while !matches!(http::get(&replica.health, "/readyz").await, Ok((200, _))) {
+            let lines = replica.process.lines().join("\n");
+            ensure!(replica.process.is_running(), "the replica has ended:\n{lines}");
+            ensure!(started.elapsed() < LIMIT, "the replica is not ready after {LIMIT:?}:\n{lines}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(replica)
+    }
+
+    fn cpu(&self) -> Result<u64> {
+        system::cpu_microseconds(self.process.id())
+    }
+
+    fn resident(&self) -> Result<u64> {
+        self.process.resident_kib().context("the system does not say how much memory the replica has")
+    }
+
+    async fn sent_bytes(&self) -> Result<u64> {
+        let (_, text) = http::get(&self.health, "/metrics").await?;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("headwater_distribution_sent_bytes_total "));
+        line.context("the replica shows no sent bytes")?.trim().parse().context("a count of bytes")
+    }
+}
+
+/// A gauge that counts things.
+fn whole(gauge: f64) -> u64 {
+    gauge as u64
+}
+
+/// A share, with three places.
+fn per(sum: u64, number: u64) -> f64 {
+    (sum as f64 / number.max(1) as f64 * 1e3).round() / 1e3
+}

@@ -1,0 +1,130 @@
+//! The command line of the benchmark.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Benchmarks of Headwater on a real etcd, on this machine alone.
+///
+/// Build with --release: figures of a debug build say nothing. Everything runs on the loopback and in plain text, and
+/// shares the machine's cores, so compare figures of one run or of one machine only.
+#[derive(Debug, Parser)]
+#[command(name = "bench", max_term_width = 100)]
+pub struct Arguments {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// One replica that feeds many nodes: how soon they have a change, and what it costs.
+    ///
+    /// Starts etcd and fills it with RESOURCES routes, starts one replica process and one process with NODES
+    /// simulated nodes (the real protocol over a TCP connection of their own; no proxy, no disk, every value is
+    /// accepted), then puts UPDATES values at RATE a second. At the end every node's keys, revisions and values are
+    /// compared with what etcd holds; a difference fails the run.
+    ///
+    /// Examples:
+    ///   bench fleet --nodes 1000 --updates 1000 --rate 20 --json
+    ///   bench fleet --nodes 1000 --updates 1000 --rate 20 --json --against direct
+    #[command(verbatim_doc_comment)]
+    Fleet(Fleet),
+    /// The process of simulated nodes.
+    #[command(hide = true)]
+    Nodes(Nodes),
+    /// The process of clients that watch etcd themselves.
+    #[command(hide = true)]
+    Watchers(Watchers),
+}
+
+/// How large the benchmark is.
+#[derive(Debug, Clone, Args)]
+pub struct Fleet {
+    /// How many nodes. Each takes a file descriptor here and one at the replica.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub nodes: u64,
+    /// How many values are put while it is measured.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub updates: u64,
+    /// How many of them a second; started on time however long the ones before take.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rate: u64,
+    /// The bytes of each value.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(256..=1_000_000))]
+    pub value_bytes: u64,
+    /// How many resources there are; the updates go round them.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub resources: u64,
+    /// Measure the same number of something else too, after the nodes are gone.
+    #[arg(long, value_enum)]
+    pub against: Option<Against>,
+    /// Print one line of JSON instead of a list.
+    #[arg(long)]
+    pub json: bool,
+    /// The replica's heartbeat, in seconds. Answers about the fleet begin two heartbeats after its start.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub heartbeat: u64,
+    /// Measure this build of headwater-control-plane, instead of building the one beside this program.
+    #[arg(long, value_name = "FILE")]
+    pub control_plane: Option<PathBuf>,
+}
+
+/// What else is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Against {
+    /// Clients that watch etcd themselves, each by one prefix watch on a connection of its own.
+    Direct,
+}
+
+/// The process of simulated nodes.
+#[derive(Debug, Clone, Args)]
+pub struct Nodes {
+    /// `host:port` of the replica.
+    #[arg(long)]
+    pub replica: String,
+    /// `http://host:port` of etcd, for the comparison at the end.
+    #[arg(long)]
+    pub etcd: String,
+    /// How many nodes.
+    #[arg(long)]
+    pub count: u64,
+}
+
+/// The process of watching clients.
+#[derive(Debug, Clone, Args)]
+pub struct Watchers {
+    /// `http://host:port` of etcd.
+    #[arg(long)]
+    pub etcd: String,
+    /// How many clients.
+    #[arg(long)]
+    pub count: u64,
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    /// The time between two updates.
+    #[must_use]
+    pub fn pace(&self) -> Duration {
+        Duration::from_secs(1) / u32::try_from(self.rate).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_holds_together_and_refuses_what_cannot_be_measured() {
+        Arguments::command().debug_assert();
+        for wrong in ["--nodes=0", "--rate=0", "--updates=0", "--value-bytes=16", "--against=nothing"] {
+            assert!(Arguments::try_parse_from(["bench", "fleet", wrong]).is_err(), "{wrong}");
+        }
+    }
+}
