@@ -7,7 +7,7 @@ use headwater_tests::process::Program;
 use serde_json::Value;
 
 /// The fields that readers of the line rely on.
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 29] = [
     "received_p50_ms",
     "received_p95_ms",
     "received_p99_ms",
@@ -22,6 +22,16 @@ const FIELDS: [&str; 19] = [
     "direct_received_p95_ms",
     "direct_received_p99_ms",
     "direct_cpu_us_per_delivery",
+    "direct_rss_kib_per_node",
+    "json_received_p95_ms",
+    "grpc_proxy_received_p95_ms",
+    "grpc_proxy_cpu_us_per_delivery",
+    "floor_p50_ms",
+    "floor_cpu_us_per_delivery",
+    "bare_tonic_cpu_us_per_delivery",
+    "bare_tonic_rss_kib_per_node",
+    "control_plane_rss_kib_per_idle_node",
+    "control_plane_idle_cpu_percent",
     "nodes",
     "resources",
     "etcd_watchers",
@@ -42,7 +52,8 @@ async fn a_small_fleet_is_fed_measured_and_compared() {
         "--resources=30",
         "--value-bytes=512",
         "--heartbeat=1",
-        "--against=direct",
+        "--idle=1",
+        "--against=direct,json,grpc-proxy,floor,bare-tonic",
         "--json",
     ]);
     let (status, lines) = program.run(Duration::from_secs(600)).await;

@@ -20,6 +20,13 @@ pub enum Order {
     Settle(u64),
     /// Read etcd and compare.
     Compare,
+    /// Send so many messages, one every so many nanoseconds.
+    Send {
+        /// How many.
+        updates: u64,
+        /// The time between two.
+        pace_ns: u64,
+    },
 }
 
 /// What the child says.
@@ -31,6 +38,8 @@ pub enum Answer {
     Settled(Figures, u64),
     /// How many resources etcd has, and the first differences.
     Compared(usize, Vec<String>),
+    /// All is sent; the number of the last message.
+    Sent(u64),
     /// It cannot go on.
     Failed(String),
 }
@@ -69,6 +78,12 @@ impl Child {
             Answer::Ready => Ok(child),
             other => bail!("the receivers are not ready: {other:?}"),
         }
+    }
+
+    /// The number of the process; nothing once it has ended.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
     }
 
     /// Gives an order and waits for its answer.

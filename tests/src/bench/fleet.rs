@@ -1,5 +1,6 @@
-//! The run: etcd, replica, nodes, measure, compare; and then, where asked for, clients that watch etcd themselves.
+//! The run: etcd, replica, nodes, measure, compare; and then, where asked for, contenders.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,10 @@ use headwater_proto::admin::fleet_client::FleetClient;
 use headwater_proto::admin::{Version, WaitRequest};
 
 use super::child::{Answer, Child, Order};
+use super::contender;
 use super::load::{self, ENVIRONMENT, PREFIX, Written};
-use super::options::{Against, Fleet};
-use super::report::{Direct, Report};
+use super::options::Fleet;
+use super::report::Report;
 use super::tally::{Figures, milliseconds};
 use super::{clock, system};
 use crate::etcd::{Etcd, Options};
@@ -21,13 +23,13 @@ use crate::ports;
 use crate::process::{Process, Program};
 
 /// For one step that is not the measured phase.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
 
 /// After the last update, until all have it.
-const SETTLE: Duration = Duration::from_secs(120);
+pub(super) const SETTLE: Duration = Duration::from_secs(120);
 
 /// Figures are taken once processes have been quiet for so long.
-const QUIET: Duration = Duration::from_secs(1);
+pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 /// Updates of the phase in which acknowledgements are waited for.
 const ACKED: u64 = 200;
@@ -42,10 +44,10 @@ struct Replica {
 }
 
 /// What a measured phase found.
-struct Measured {
-    written: Written,
-    figures: Figures,
-    lost: u64,
+pub(super) struct Measured {
+    pub(super) written: Written,
+    pub(super) figures: Figures,
+    pub(super) lost: u64,
     etcd_cpu: u64,
 }
 
@@ -56,14 +58,18 @@ struct Measured {
 pub async fn run(options: &Fleet) -> Result<Report> {
     system::allow_files(options.nodes)?;
     eprintln!("bench: etcd with {} resources of {} bytes", options.resources, options.value_bytes);
+    let load = system::load_average()?;
     let etcd = Etcd::start_with(Options { fsync: true, ..Options::default() }).await;
     let mut client = etcd.client().await;
     load::fill(&mut client, options).await?;
     let folder = tempfile::tempdir().context("a temporary folder")?;
     let replica = Replica::start(&etcd, folder.path(), options).await?;
     let mut report = fed(&etcd, replica, &client, options).await?;
-    if options.against == Some(Against::Direct) {
-        report.direct = Some(direct(&etcd, &client, options).await?);
+    report.machine_load_before = load;
+    let bytes = report.bytes_per_delivery.round() as usize;
+    for against in &options.against {
+        let contended = contender::run(*against, &etcd, &client, bytes, options).await?;
+        report.contenders.extend(contended.named(against.name()));
     }
     Ok(report)
 }
@@ -80,6 +86,8 @@ async fn fed(etcd: &Etcd, mut replica: Replica, client: &Client, options: &Fleet
     let mut nodes = Child::start(&arguments, LIMIT).await?;
     let join_seconds = joining.elapsed().as_secs_f64();
     tokio::time::sleep(QUIET).await;
+    let idle_rss = replica.resident()?;
+    let idle_cpu = replica.idle(options.idle).await?;
 
     let (cpu, bytes) = (replica.cpu()?, replica.sent_bytes().await?);
     let measured = measure(etcd, &mut nodes, client, options).await?;
@@ -109,6 +117,8 @@ async fn fed(etcd: &Etcd, mut replica: Replica, client: &Client, options: &Fleet
         control_plane_cpu_us_per_delivery: per(cpu, deliveries),
         etcd_cpu_us_per_delivery: per(etcd_cpu, deliveries),
         control_plane_rss_kib_per_node: per(rss.saturating_sub(rss_before), options.nodes),
+        control_plane_rss_kib_per_idle_node: per(idle_rss.saturating_sub(rss_before), options.nodes),
+        control_plane_idle_cpu_percent: idle_cpu,
         control_plane_rss_before_kib: rss_before,
         bytes_per_delivery: per(bytes, deliveries),
         etcd_watchers: watchers,
@@ -119,33 +129,18 @@ async fn fed(etcd: &Etcd, mut replica: Replica, client: &Client, options: &Fleet
         join_seconds: (join_seconds * 1e3).round() / 1e3,
         lost_connections: lost,
         compared_nodes: options.nodes,
-        direct: None,
-    })
-}
-
-/// Clients that watch etcd themselves.
-async fn direct(etcd: &Etcd, client: &Client, options: &Fleet) -> Result<Direct> {
-    eprintln!("bench: {} clients watch etcd themselves", options.nodes);
-    let count = options.nodes.to_string();
-    let endpoint = etcd.endpoints().swap_remove(0);
-    let mut watchers = Child::start(&["watchers", "--etcd", &endpoint, "--count", &count], LIMIT).await?;
-    tokio::time::sleep(QUIET).await;
-    let Measured { written, figures, lost, etcd_cpu } = measure(etcd, &mut watchers, client, options).await?;
-    watchers.end().await?;
-    Ok(Direct {
-        direct_received_p50_ms: figures.received_p50_ms,
-        direct_received_p95_ms: figures.received_p95_ms,
-        direct_received_p99_ms: figures.received_p99_ms,
-        direct_all_p50_ms: figures.all_p50_ms,
-        direct_all_p99_ms: figures.all_p99_ms,
-        direct_cpu_us_per_delivery: per(etcd_cpu, figures.deliveries),
-        direct_put_p50_ms: milliseconds(&written.latency, 0.50),
-        direct_lost_connections: lost,
+        machine_load_before: 0.0,
+        contenders: BTreeMap::new(),
     })
 }
 
 /// The measured phase: from the first put until all receivers have the last.
-async fn measure(etcd: &Etcd, receivers: &mut Child, client: &Client, options: &Fleet) -> Result<Measured> {
+pub(super) async fn measure(
+    etcd: &Etcd,
+    receivers: &mut Child,
+    client: &Client,
+    options: &Fleet,
+) -> Result<Measured> {
     eprintln!("bench: {} updates at {} a second", options.updates, options.rate);
     let process = etcd.members()[0].process.id();
     let etcd_cpu = system::cpu_microseconds(process)?;
@@ -250,6 +245,17 @@ impl Replica {
         Ok(replica)
     }
 
+    /// The processor time it uses while nothing happens, in percent of a core; nothing for no seconds.
+    async fn idle(&self, seconds: u64) -> Result<Option<f64>> {
+        if seconds == 0 {
+            return Ok(None);
+        }
+        eprintln!("bench: nothing to do for {seconds} s");
+        let before = self.cpu()?;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        Ok(Some(per(self.cpu()? - before, seconds * 10_000)))
+    }
+
     fn cpu(&self) -> Result<u64> {
         system::cpu_microseconds(self.process.id())
     }
@@ -272,6 +278,6 @@ fn whole(gauge: f64) -> u64 {
 }
 
 /// A share, with three places.
-fn per(sum: u64, number: u64) -> f64 {
+pub(super) fn per(sum: u64, number: u64) -> f64 {
     (sum as f64 / number.max(1) as f64 * 1e3).round() / 1e3
 }

@@ -27,9 +27,11 @@ pub enum Command {
     /// accepted), then puts UPDATES values at RATE a second. At the end every node's keys, revisions and values are
     /// compared with what etcd holds; a difference fails the run.
     ///
+    /// Contenders come after the nodes are gone, one after another, with as many receivers, as often, as many bytes.
+    ///
     /// Examples:
     ///   bench fleet --nodes 1000 --updates 1000 --rate 20 --json
-    ///   bench fleet --nodes 1000 --updates 1000 --rate 20 --json --against direct
+    ///   bench fleet --nodes 1000 --updates 1000 --rate 20 --json --against direct,floor,bare-tonic
     #[command(verbatim_doc_comment)]
     Fleet(Fleet),
     /// The process of simulated nodes.
@@ -38,6 +40,12 @@ pub enum Command {
     /// The process of clients that watch etcd themselves.
     #[command(hide = true)]
     Watchers(Watchers),
+    /// The process of clients that watch through etcd's JSON gateway.
+    #[command(hide = true)]
+    JsonWatchers(Watchers),
+    /// One side of a contender.
+    #[command(hide = true)]
+    Contender(Contender),
 }
 
 /// How large the benchmark is.
@@ -58,9 +66,12 @@ pub struct Fleet {
     /// How many resources there are; the updates go round them.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub resources: u64,
-    /// Measure the same number of something else too, after the nodes are gone.
-    #[arg(long, value_enum)]
-    pub against: Option<Against>,
+    /// Measure these contenders too, after the nodes are gone, one after another.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub against: Vec<Against>,
+    /// Before the updates, measure for so many seconds what the replica does with nothing to do.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub idle: u64,
     /// Print one line of JSON instead of a list.
     #[arg(long)]
     pub json: bool,
@@ -77,6 +88,75 @@ pub struct Fleet {
 pub enum Against {
     /// Clients that watch etcd themselves, each by one prefix watch on a connection of its own.
     Direct,
+    /// Clients that watch through etcd's JSON gateway, as APISIX does.
+    Json,
+    /// Clients that watch through `etcd grpc-proxy` of the same program.
+    GrpcProxy,
+    /// A loop that writes the same bytes to as many sockets and reads a reply of 40 bytes from each.
+    Floor,
+    /// A bidirectional tonic stream each, of the same bytes and a reply of 40.
+    BareTonic,
+}
+
+/// One side of a contender.
+#[derive(Debug, Clone, Args)]
+pub struct Contender {
+    /// Which.
+    #[arg(long, value_enum)]
+    pub role: Role,
+    /// `host:port` of the server.
+    #[arg(long)]
+    pub address: String,
+    /// How many receivers.
+    #[arg(long)]
+    pub count: u64,
+    /// The bytes of a message.
+    #[arg(long)]
+    pub bytes: usize,
+}
+
+/// The sides of the contenders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Writes to sockets.
+    FloorWriter,
+    /// Reads from them.
+    FloorReaders,
+    /// Serves streams.
+    TonicServer,
+    /// Reads them.
+    TonicClients,
+}
+
+// === impl Against ===
+
+impl Against {
+    /// What the names of its figures begin with.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Json => "json",
+            Self::GrpcProxy => "grpc_proxy",
+            Self::Floor => "floor",
+            Self::BareTonic => "bare_tonic",
+        }
+    }
+}
+
+// === impl Role ===
+
+impl Role {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FloorWriter => "floor-writer",
+            Self::FloorReaders => "floor-readers",
+            Self::TonicServer => "tonic-server",
+            Self::TonicClients => "tonic-clients",
+        }
+    }
 }
 
 /// The process of simulated nodes.
@@ -123,6 +203,9 @@ mod tests {
     #[test]
     fn the_command_line_holds_together_and_refuses_what_cannot_be_measured() {
         Arguments::command().debug_assert();
+        for role in Role::value_variants() {
+            assert_eq!(Role::from_str(role.name(), false).as_ref(), Ok(role));
+        }
         for wrong in ["--nodes=0", "--rate=0", "--updates=0", "--value-bytes=16", "--against=nothing"] {
             assert!(Arguments::try_parse_from(["bench", "fleet", wrong]).is_err(), "{wrong}");
         }

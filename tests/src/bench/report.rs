@@ -1,5 +1,7 @@
 //! What a run found: one line of JSON, or a list to read.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::tally::Figures;
@@ -32,6 +34,11 @@ pub struct Report {
     pub etcd_cpu_us_per_delivery: f64,
     /// What the replica's resident memory grew by with the nodes, over their number.
     pub control_plane_rss_kib_per_node: f64,
+    /// The same when all have joined and nothing has changed yet.
+    pub control_plane_rss_kib_per_idle_node: f64,
+    /// The replica's processor time with nothing to do, in percent of one core, where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_idle_cpu_percent: Option<f64>,
     /// The replica's resident memory before the nodes came.
     pub control_plane_rss_before_kib: u64,
     /// Bytes the replica handed to the transport in the measured phase, over the deliveries.
@@ -52,30 +59,49 @@ pub struct Report {
     pub lost_connections: u64,
     /// Nodes whose keys, revisions and values were compared with etcd's, and equal.
     pub compared_nodes: u64,
-    /// The same number of clients that watch etcd themselves, where asked for.
+    /// The machine's load average of one minute when the run began: what else it did then.
+    pub machine_load_before: f64,
+    /// What contenders did, by the contender's name and the figure's; empty where none was asked for.
     #[serde(flatten)]
-    pub direct: Option<Direct>,
+    pub contenders: BTreeMap<String, f64>,
 }
 
-/// The figures of clients that watch etcd themselves.
-#[derive(Debug, Clone, Serialize)]
-pub struct Direct {
-    /// From the start of a put to one client.
-    pub direct_received_p50_ms: f64,
-    /// See [`Direct::direct_received_p50_ms`].
-    pub direct_received_p95_ms: f64,
-    /// See [`Direct::direct_received_p50_ms`].
-    pub direct_received_p99_ms: f64,
-    /// From the start of a put to the last client.
-    pub direct_all_p50_ms: f64,
-    /// See [`Direct::direct_all_p50_ms`].
-    pub direct_all_p99_ms: f64,
-    /// etcd's processor time over the deliveries.
-    pub direct_cpu_us_per_delivery: f64,
-    /// How long a put took.
-    pub direct_put_p50_ms: f64,
-    /// How often a client lost its watch.
-    pub direct_lost_connections: u64,
+/// What a contender did.
+#[derive(Debug, Clone)]
+pub struct Contended {
+    /// From the start of a put to a receiver; from the moment a message was due, where there is no etcd before it.
+    pub figures: Figures,
+    /// The processor time of whoever fans out, over the deliveries, in microseconds.
+    pub cpu_us_per_delivery: f64,
+    /// What its memory grew by with the receivers, over their number.
+    pub rss_kib_per_node: f64,
+    /// How long a put took, where there are puts.
+    pub put_p50_ms: Option<f64>,
+    /// How often a receiver lost its connection.
+    pub lost_connections: u64,
+}
+
+// === impl Contended ===
+
+impl Contended {
+    /// Its figures by name. The floor's median bears a short name too.
+    #[must_use]
+    pub fn named(&self, contender: &str) -> BTreeMap<String, f64> {
+        let figures = &self.figures;
+        let all = [
+            ("received_p50_ms", Some(figures.received_p50_ms)),
+            ("received_p95_ms", Some(figures.received_p95_ms)),
+            ("received_p99_ms", Some(figures.received_p99_ms)),
+            ("all_p50_ms", Some(figures.all_p50_ms)),
+            ("all_p99_ms", Some(figures.all_p99_ms)),
+            ("p50_ms", (contender == "floor").then_some(figures.received_p50_ms)),
+            ("cpu_us_per_delivery", Some(self.cpu_us_per_delivery)),
+            ("rss_kib_per_node", Some(self.rss_kib_per_node)),
+            ("put_p50_ms", self.put_p50_ms),
+            ("lost_connections", Some(self.lost_connections as f64)),
+        ];
+        all.into_iter().filter_map(|(name, figure)| Some((format!("{contender}_{name}"), figure?))).collect()
+    }
 }
 
 // === impl Report ===

@@ -42,6 +42,26 @@ pub fn cpu_microseconds(process: u32) -> Result<u64> {
     Ok((user + system) * 1_000_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// The resident memory of a process, in KiB.
+///
+/// # Errors
+/// When the system does not say (it does on Linux).
+pub fn resident_kib(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no resident memory")?;
+    line.trim().trim_end_matches(" kB").parse().context("a number of KiB")
+}
+
+/// The load average of the last minute.
+///
+/// # Errors
+/// When the system does not say (it does on Linux).
+pub fn load_average() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").context("read /proc/loadavg")?;
+    text.split_whitespace().next().context("an empty line")?.parse().context("a load average")
+}
+
 /// How many established connections there are to a port of the loopback, without those of this process.
 ///
 /// # Errors
@@ -78,5 +98,7 @@ mod tests {
         let _client = std::net::TcpStream::connect(address).unwrap();
         assert_eq!(connections_to(address.port()).unwrap(), 0);
         assert!(cpu_microseconds(std::process::id()).is_ok());
+        assert!(resident_kib(std::process::id()).unwrap() > 100);
+        assert!(load_average().unwrap() >= 0.0);
     }
 }

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use headwater_tests::bench::options::{Arguments, Command, Fleet};
-use headwater_tests::bench::{fleet, nodes, system, watchers};
+use headwater_tests::bench::options::{Arguments, Command, Contender, Fleet, Role};
+use headwater_tests::bench::{bare_tonic, fleet, floor, json_watchers, nodes, system, watchers};
 
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
@@ -18,7 +18,14 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let alone = matches!(&arguments.command, Command::Contender(it) if it.role == Role::FloorReaders);
+    let mut runtime = if alone {
+        // One loop over all sockets, as on the other side.
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    let runtime = runtime.enable_all().build()?;
     let run = async {
         match arguments.command {
             Command::Fleet(options) => report(&options).await,
@@ -30,12 +37,27 @@ fn run(arguments: Arguments) -> Result<()> {
                 system::allow_files(options.count)?;
                 watchers::run(options).await
             }
+            Command::JsonWatchers(options) => {
+                system::allow_files(options.count)?;
+                json_watchers::run(options).await
+            }
+            Command::Contender(options) => contend(options).await,
         }
     };
     let result = runtime.block_on(run);
     // Receivers run until they are dropped.
     runtime.shutdown_background();
     result
+}
+
+async fn contend(options: Contender) -> Result<()> {
+    system::allow_files(options.count)?;
+    match options.role {
+        Role::FloorWriter => floor::write(options).await,
+        Role::FloorReaders => floor::read(options).await,
+        Role::TonicServer => bare_tonic::serve(options).await,
+        Role::TonicClients => bare_tonic::receive(options).await,
+    }
 }
 
 async fn report(options: &Fleet) -> Result<()> {
