@@ -1,8 +1,9 @@
 //! The fleet: which nodes there are, and whether a version is applied on all of them.
 //!
 //! [`registry`] and [`wait`] are pure; this shell gives them a clock, one writer and readers. Sessions tell what
-//! happened through one bounded channel; the writer takes in what has gathered and then publishes once, so that a
-//! thousand acknowledgements cost one wake-up. Readers clone the published registry, which shares structure.
+//! happened through one bounded channel; the writer takes in what has gathered, publishes once, and lets more gather,
+//! so that a thousand acknowledgements cost a few wake-ups and each row is copied once a publication. Readers clone
+//! the published registry, which shares structure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,8 +22,11 @@ use registry::ForgetError;
 /// Events that may wait for the writer. A session that finds the channel full waits: it is one of the writer's
 /// own causes, and slows down by itself.
 const QUEUE: usize = 4096;
-/// Events taken in before one publication.
-const BATCH: usize = 1024;
+/// Events taken in before one publication: all that may wait.
+const BATCH: usize = QUEUE;
+/// The pause after a publication in which events gather. Each publication makes the next one copy what it changes, so
+/// at a fleet's pace they must not be one an event; an answer to a wait is later by this at most.
+const GATHER: Duration = Duration::from_millis(10);
 /// How often rows that ended long ago are looked for.
 const EXPIRE_EVERY: Duration = Duration::from_secs(30);
 /// How long a request to the writer may take.
@@ -147,7 +151,7 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, mut inbox: mpsc::Receiver<Told>) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::new();
         let mut expire = tokio::time::interval(EXPIRE_EVERY);
         loop {
             tokio::select! {
@@ -162,6 +166,7 @@ impl Writer {
                         // Whoever asked may have gone; the row is forgotten all the same.
                         let _ = answer.send(result);
                     }
+                    tokio::time::sleep(GATHER).await;
                 }
                 _ = expire.tick() => {
                     self.registry.expire(self.zero.elapsed());
