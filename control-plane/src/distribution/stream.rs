@@ -9,10 +9,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use headwater_model::Version;
 use headwater_process::drain::DrainWatcher;
-use headwater_proto::config::{Bye, FallbackAnswer, GoawayReason, Hello, NodeMessage, ReplicaMessage};
+use headwater_proto::config::{
+    Bye, FallbackAnswer, GoawayReason, Hello, NodeMessage, ReplicaMessage, TransferReason,
+};
 use headwater_proto::frame::Frame;
-use headwater_proto::limits::TRANSFER_TIMEOUT;
+use headwater_proto::limits::{PART_BYTES, TRANSFER_TIMEOUT};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::{Status, Streaming};
 
@@ -23,6 +27,13 @@ use crate::fleet::{Fleet, FleetEvent, Happened, RowId};
 
 /// From how many bytes on a transfer is large: only a few of them are sent at a time.
 const LARGE_BYTES: usize = 1 << 20;
+
+/// Frames handed over in one turn of the loop; then the node is listened to again.
+const FRAMES_A_TURN: usize = 4;
+
+/// Up to how many bytes a transfer is answered before anybody could look: the registry hears of it only if it is
+/// still under way at the session's next deadline, a heartbeat at most.
+const SOON_THERE_BYTES: usize = PART_BYTES;
 
 /// What all sessions of a replica share.
 pub struct Shared {
@@ -66,9 +77,19 @@ struct Driver<'a> {
     /// Whether the session may have something to send.
     wants: bool,
     admitted: Option<OwnedSemaphorePermit>,
+    /// A small transfer that is under way, which the registry hears of only if it is not answered soon.
+    untold: Option<(Version, TransferReason)>,
 }
 
+/// The transport takes nothing any more.
+struct Closed;
+
 type Fallback = futures_util::future::BoxFuture<'static, Option<FallbackAnswer>>;
+
+/// A place among the large transfers; nothing when the process ends.
+async fn admission(large: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    large.clone().acquire_owned().await.ok()
+}
 
 /// Runs a node's session to its end.
 pub async fn run(connection: Connection, shared: &Shared, drain: DrainWatcher) {
@@ -104,6 +125,7 @@ pub async fn run(connection: Connection, shared: &Shared, drain: DrainWatcher) {
         taken: clock.now(),
         wants: true,
         admitted: None,
+        untold: None,
     };
     driver.tell(joined).await;
     let reason = driver.drive(incoming, &outgoing, drain).await;
@@ -122,8 +144,20 @@ impl Driver<'_> {
         mut drain: DrainWatcher,
     ) -> Option<String> {
         let mut wakes = self.environment.wakes();
+        let mut timer = std::pin::pin!(tokio::time::sleep_until(self.clock.at(self.deadline())));
         loop {
+            if self.hand_over(outgoing).is_err() {
+                return Some("the node closed the stream".to_owned());
+            }
+            self.forward_events().await;
+            if self.session.ended().is_some() {
+                return None;
+            }
+            // Deadlines move once a heartbeat, far more rarely than this loop turns.
             let deadline = self.clock.at(self.deadline());
+            if timer.deadline() != deadline {
+                timer.as_mut().reset(deadline);
+            }
             let waits = self.waits_for_admission();
             tokio::select! {
                 () = drain.draining() => self.session.end(GoawayReason::Draining, "this replica is draining"),
@@ -132,7 +166,7 @@ impl Driver<'_> {
                     Ok(None) => return Some("the node closed the stream".to_owned()),
                     Err(status) => return Some(format!("the stream broke: {}", status.message())),
                 },
-                permit = self.shared.large.clone().acquire_owned(), if waits => self.admitted = permit.ok(),
+                permit = admission(&self.shared.large), if waits => self.admitted = permit,
                 permit = outgoing.reserve(), if self.wants && !waits => match permit {
                     Ok(permit) => self.send(permit),
                     Err(_) => return Some("the node closed the stream".to_owned()),
@@ -147,37 +181,53 @@ impl Driver<'_> {
                         self.wants = true;
                     }
                 }
-                () = tokio::time::sleep_until(deadline) => {
+                () = timer.as_mut() => {
                     // What has arrived while this process slept is judged before time is.
                     while let Some(Ok(Some(frame))) = incoming.message().now_or_never() {
                         self.on_frame(frame);
                     }
-                    self.on_deadline();
+                    self.on_deadline().await;
                 }
-            }
-            self.forward_events().await;
-            if self.session.ended().is_some() {
-                return None;
             }
         }
     }
 
+    /// Gives the transport what there is to send, while it has room, so that an update costs one turn of the loop.
+    fn hand_over(&mut self, outgoing: &mpsc::Sender<Result<Frame, Status>>) -> Result<(), Closed> {
+        for _ in 0..FRAMES_A_TURN {
+            if !self.wants || self.waits_for_admission() {
+                break;
+            }
+            match outgoing.try_reserve() {
+                Ok(permit) => self.send(permit),
+                Err(TrySendError::Full(())) => break,
+                Err(TrySendError::Closed(())) => return Err(Closed),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be sent waits for room or for its turn, not for time: a node that reads slowly must not keep this
+    /// loop turning.
     fn deadline(&self) -> Duration {
-        // While the transport has no room, that is waited for; a deadline that only sending can move would spin.
-        let deadline = if self.wants { self.session.tick_at() } else { self.session.deadline() };
-        let deadline = if self.waits_for_admission() {
+        if !self.wants {
+            return self.session.deadline();
+        }
+        let deadline = self.session.tick_at();
+        if self.waits_for_admission() {
             deadline.min(self.taken + self.shared.session.heartbeat)
+        } else if self.is_stuck_sending() {
+            deadline.min(self.taken + TRANSFER_TIMEOUT)
         } else {
             deadline
-        };
-        if self.is_stuck_sending() { deadline.min(self.taken + TRANSFER_TIMEOUT) } else { deadline }
+        }
     }
 
     fn is_stuck_sending(&self) -> bool {
         self.wants && self.session.sending_bytes() > 0
     }
 
-    fn on_deadline(&mut self) {
+    async fn on_deadline(&mut self) {
         let now = self.clock.now();
         self.session.tick(now);
         if self.is_stuck_sending() && now >= self.taken + TRANSFER_TIMEOUT {
@@ -185,6 +235,9 @@ impl Driver<'_> {
             self.session.end(GoawayReason::TransferStalled, detail);
         }
         self.wants = true;
+        if let Some((target, reason)) = self.untold.take() {
+            self.tell(Happened::Transferring { target, reason }).await;
+        }
     }
 
     /// Large transfers wait for their turn, though never so long that the node takes the silence for death.
@@ -225,7 +278,10 @@ impl Driver<'_> {
     async fn forward_events(&mut self) {
         for event in self.session.take_events() {
             match event {
-                SessionEvent::Acked(ack) => self.tell(Happened::Acked(ack)).await,
+                SessionEvent::Acked(ack) => {
+                    self.untold = None;
+                    self.tell(Happened::Acked(ack)).await;
+                }
                 SessionEvent::Rejects(rejects) => self.tell(Happened::Rejects(rejects)).await,
                 SessionEvent::Refused(refused) => {
                     let reason = Reason::of(refused.why.label());
@@ -234,12 +290,17 @@ impl Driver<'_> {
                         node = %self.row.node_id, target = %refused.target, why = refused.why.label(),
                         "a node did not take a transfer: {}", refused.detail
                     );
+                    self.untold = None;
                     self.tell(Happened::Refused(refused)).await;
                 }
                 SessionEvent::Heard => self.tell(Happened::Heard).await,
-                SessionEvent::Transferring { target, reason, .. } => {
+                SessionEvent::Transferring { target, reason, bytes } => {
                     self.shared.metrics.transfers.get_or_create(&Reason::of(reason.label())).inc();
-                    self.tell(Happened::Transferring { target, reason }).await;
+                    if bytes > SOON_THERE_BYTES {
+                        self.tell(Happened::Transferring { target, reason }).await;
+                    } else {
+                        self.untold = Some((target, reason));
+                    }
                 }
                 SessionEvent::Standing { held_ahead, degraded } => {
                     self.tell(Happened::Standing { held_ahead, degraded }).await;
