@@ -1,5 +1,6 @@
 //! Differences between contents, with the law `apply(a, diff(a, b)) == b`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
@@ -36,6 +37,21 @@ pub fn diff(from: &Content, to: &Content) -> Changes {
             DiffItem::Add(_, resource) => changes.puts.push(resource.clone()),
             DiffItem::Update { new: (_, resource), .. } => changes.puts.push(resource.clone()),
             DiffItem::Remove(key, _) => changes.deletes.push(key.clone()),
+        }
+    }
+    changes
+}
+
+/// The same for contents that differ at most at these keys: its cost follows their number alone.
+#[must_use]
+pub fn diff_at<'a>(from: &Content, to: &Content, keys: impl IntoIterator<Item = &'a Key>) -> Changes {
+    let keys: BTreeSet<&Key> = keys.into_iter().collect();
+    let mut changes = Changes::default();
+    for key in keys {
+        match (from.get(key.as_str()), to.get(key.as_str())) {
+            (Some(_), None) => changes.deletes.push(key.clone()),
+            (old, Some(new)) if old != Some(new) => changes.puts.push(new.clone()),
+            _ => {}
         }
     }
     changes
@@ -115,6 +131,8 @@ mod tests {
             prop_assert_eq!(content.certificates(), to.certificates());
             prop_assert_eq!(content.value_bytes(), to.value_bytes());
             prop_assert_eq!(changes.is_empty(), from == to);
+            let keys = from.iter().chain(to.iter()).map(|resource| resource.key());
+            prop_assert_eq!(diff_at(&from, &to, keys), changes);
         }
 
         #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use headwater_model::guard::Removal;
-use headwater_model::{Change, Content, Key, Version, diff, mutant};
+use headwater_model::{Change, Changes, Content, Key, Version, diff, mutant};
 use headwater_proto::config::{Begin, NodeMessage, Refused, RefusedWhy, TransferPart, TransferReason};
 
 use super::{Action, Moment, Protocol, Staged};
@@ -76,8 +76,8 @@ impl Taking {
         Ok(self.value_bytes <= limit && self.bytes <= limit.saturating_mul(STAGING_FACTOR))
     }
 
-    /// The content that results. Resources that are held already keep their allocation.
-    fn target(self, held: &Content) -> Content {
+    /// The content that results, and what leads to it. Resources that are held already keep their allocation.
+    fn target(self, held: &Content) -> (Content, Changes) {
         let mut target = held.clone();
         if self.begin.base.is_none() {
             let listed: BTreeSet<&Key> = self.changes.iter().map(Change::key).collect();
@@ -85,20 +85,25 @@ impl Taking {
                 target.delete(resource.key().as_str());
             }
         }
-        for change in self.changes {
+        for change in &self.changes {
             match change {
                 Change::Delete(key) => {
                     target.delete(key.as_str());
                 }
                 Change::Put(resource) => {
-                    let same = target.get(resource.key().as_str()).is_some_and(|old| **old == *resource);
+                    let same = target.get(resource.key().as_str()).is_some_and(|old| old == resource);
                     if !same {
-                        target.put(resource);
+                        target.put(resource.clone());
                     }
                 }
             }
         }
-        target
+        let changes = match self.begin.base {
+            // A change must not cost more where more is held.
+            Some(_) => diff::diff_at(held, &target, self.changes.iter().map(Change::key)),
+            None => diff::diff(held, &target),
+        };
+        (target, changes)
     }
 }
 
@@ -190,7 +195,7 @@ impl Protocol {
             let detail = format!("{} of {} announced changes came", taking.changes.len(), begin.changes);
             return self.refuse(&begin.target, Refusal::mismatch(detail), at);
         }
-        let content = taking.target(&self.content);
+        let (content, changes) = taking.target(&self.content);
         if let Err(refusal) = self.check(&begin, &content, at) {
             return self.refuse(&begin.target, refusal, at);
         }
@@ -200,7 +205,7 @@ impl Protocol {
             self.link.healthy();
             return self.adopt(begin.target, at);
         }
-        self.publish(begin.target, content, begin.reason);
+        self.publish(Staged { version: begin.target, content, changes, reason: begin.reason });
     }
 
     fn check(&self, begin: &Begin, content: &Content, at: Moment) -> Result<(), Refusal> {
@@ -234,9 +239,7 @@ impl Protocol {
             && !(reason == TransferReason::Reloaded && mutant::planted("guard-off-for-reloaded"))
     }
 
-    pub(super) fn publish(&mut self, version: Version, content: Content, reason: TransferReason) {
-        let changes = diff::diff(&self.content, &content);
-        let staged = Staged { version, content, changes, reason };
+    fn publish(&mut self, staged: Staged) {
         self.publishing = Some(staged.clone());
         self.out.push(Action::Publish(staged));
     }
