@@ -20,11 +20,16 @@ use crate::last_known_good::{
 };
 use crate::store::Snapshot;
 
+/// How old, in seconds, the file's word on when a node was last seen may be.
+const SEEN_WITHIN: u64 = 60;
+
 /// The file of one environment, with the fleet whose roster it keeps along.
 pub struct Disk {
     file: LastKnownGood,
     environment: Arc<str>,
     fleet: Fleet,
+    /// The membership and the minute at which the file's roster was last brought up to date.
+    roster_of: Option<(u64, u64)>,
 }
 
 /// An opened file and what it held.
@@ -63,7 +68,29 @@ impl Disk {
     /// Writes an environment's jobs to an opened file.
     #[must_use]
     pub const fn new(file: LastKnownGood, environment: Arc<str>, fleet: Fleet) -> Self {
-        Self { file, environment, fleet }
+        Self { file, environment, fleet, roster_of: None }
+    }
+
+    /// What the file's roster lacks: who came and went, at once, and when nodes were last seen, once a minute. A
+    /// change of the content moves every node's row, and must cost the disk its own size all the same.
+    fn roster_changes(&mut self) -> Vec<(RowId, Option<RosterRow>)> {
+        let registry = self.fleet.registry();
+        let of = (registry.membership(), registry.unix(self.fleet.now()) / SEEN_WITHIN);
+        if self.roster_of.replace(of) == Some(of) {
+            return Vec::new();
+        }
+        let (before, now) = (&self.file.saved().roster, self.roster());
+        let is_old = |old: &RosterRow, new: &RosterRow| {
+            old.left != new.left || new.last_seen_unix >= old.last_seen_unix + SEEN_WITHIN
+        };
+        let differs = |(id, row): &(&RowId, &RosterRow)| before.get(*id).is_none_or(|old| is_old(old, row));
+        let changed = now.iter().filter(differs).map(|(id, row)| (id.clone(), Some(row.clone())));
+        let gone = before.keys().filter(|id| !now.contains_key(*id)).map(|id| (id.clone(), None));
+        changed.chain(gone).collect()
+    }
+
+    fn roster(&self) -> OrdMap<RowId, RosterRow> {
+        roster(&self.fleet.registry(), &self.environment)
     }
 }
 
@@ -72,13 +99,21 @@ impl File for Disk {
         if !self.file.is_writer() && self.file.take_over().map_err(|error| error.to_string())?.is_none() {
             return Err("another process writes the file: it is taken over when that one ends".to_owned());
         }
-        if job.keep == Keep::Nothing {
-            return Ok(());
-        }
-        let roster = roster(&self.fleet.registry(), &self.environment);
-        let written = match self.file.save_full(&after(self.file.saved(), job, roster.clone())) {
-            // A file that was in doubt, or of another writer, is brought to the whole state.
-            Err(_) if job.keep != Keep::Everything => self.file.save_full(&saved(job, roster)),
+        let written = match &job.keep {
+            Keep::Nothing => return Ok(()),
+            Keep::Revision => {
+                let changes = self.roster_changes();
+                self.file.append(&group(job, &[], changes))
+            }
+            Keep::Events(events) => {
+                let changes = self.roster_changes();
+                self.file.append(&group(job, events, changes))
+            }
+            Keep::Everything => self.file.save_full(&saved(job, self.roster())),
+        };
+        // A file that was in doubt, or of another writer, is brought to the whole state.
+        let written = match written {
+            Err(_) if job.keep != Keep::Everything => self.file.save_full(&saved(job, self.roster())),
             written => written,
         };
         written.and_then(|()| self.file.sync()).map_err(|error| error.to_string())
@@ -111,12 +146,12 @@ pub fn after(before: &Saved, job: &Job, roster: OrdMap<RowId, RosterRow>) -> Sav
         Keep::Everything => return saved(job, roster),
     };
     let mut after = before.clone();
-    after.apply(&group(job, events));
+    after.apply(&group(job, events, Vec::new()));
     after.roster = roster;
     after
 }
 
-fn group(job: &Job, events: &[KeyEvent]) -> Group {
+fn group(job: &Job, events: &[KeyEvent], roster: Vec<(RowId, Option<RosterRow>)>) -> Group {
     let snapshot = &job.snapshot;
     let mut group = Group {
         version: snapshot.version().clone(),
@@ -126,7 +161,7 @@ fn group(job: &Job, events: &[KeyEvent]) -> Group {
         puts: Vec::new(),
         others: Vec::new(),
         hold: HoldChange::None,
-        roster: Vec::new(),
+        roster,
     };
     for event in events {
         let Shape::Content(key) = classify(event.key()) else {

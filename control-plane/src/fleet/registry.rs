@@ -27,6 +27,7 @@ pub struct Registry {
     unix_at_zero: u64,
     rows: OrdMap<RowId, Arc<Row>>,
     outdated: u64,
+    membership: u64,
 }
 
 /// Names a row: the configured id of a node, and the random instance of its process.
@@ -189,7 +190,14 @@ impl Registry {
     /// An empty registry. `unix_at_zero` is the Unix time (seconds) at the `now` of zero, for display only.
     #[must_use]
     pub fn new(replica: impl Into<Arc<str>>, lost_retention: Duration, unix_at_zero: u64) -> Self {
-        Self { replica: replica.into(), lost_retention, unix_at_zero, rows: OrdMap::new(), outdated: 0 }
+        Self {
+            replica: replica.into(),
+            lost_retention,
+            unix_at_zero,
+            rows: OrdMap::new(),
+            outdated: 0,
+            membership: 0,
+        }
     }
 
     /// Takes one event in. Answers whether it counted: an event of an older connection, or of a row that is not
@@ -203,6 +211,7 @@ impl Registry {
             self.outdated += 1;
             return false;
         };
+        self.membership += u64::from(matches!(happened, Happened::Left { .. }));
         Arc::make_mut(row).take(happened, now);
         true
     }
@@ -223,6 +232,7 @@ impl Registry {
             return Err(ForgetError::Live(id.clone()));
         }
         self.rows.remove(id);
+        self.membership += 1;
         Ok(())
     }
 
@@ -236,6 +246,7 @@ impl Registry {
             .collect();
         for id in over {
             self.rows.remove(&id);
+            self.membership += 1;
         }
     }
 
@@ -256,6 +267,7 @@ impl Registry {
         let mut row = Row::new(expected.row, Arc::new(about), 0, now);
         row.state = RowState::Lost { since, reason: "not seen since the replica restarted".into() };
         if !self.rows.contains_key(&row.id) {
+            self.membership += 1;
             self.rows.insert(row.id.clone(), Arc::new(row));
         }
     }
@@ -330,6 +342,12 @@ impl Registry {
         self.outdated
     }
 
+    /// Rises whenever a row comes, ends, or goes: while it stands, the same nodes are expected.
+    #[must_use]
+    pub const fn membership(&self) -> u64 {
+        self.membership
+    }
+
     /// A moment as Unix seconds.
     #[must_use]
     pub const fn unix(&self, at: Duration) -> u64 {
@@ -383,6 +401,7 @@ impl Registry {
             self.rows.remove(&other);
         }
         self.rows.insert(id.clone(), Arc::new(row));
+        self.membership += 1;
         true
     }
 

@@ -3,10 +3,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use headwater_model::Revision;
 use headwater_process::Supervisor;
-use headwater_proto::config::Approval;
+use headwater_proto::config::{Ack, Approval, Bye, Hello};
 
 use super::*;
 use crate::backend::{Batch, Continuity, Entry, Load, SourceEvent};
+use crate::fleet::{FleetEvent, Happened};
 
 fn entry(key: &str, create: u64, modified: u64) -> Entry {
     Entry {
@@ -116,4 +117,48 @@ fn reopened_beside(path: &std::path::Path) -> Core {
     let (_, opened) = LastKnownGood::open(path, "/apisix").unwrap();
     assert!(!opened.writer);
     resume(opened.saved.unwrap(), &"default".into(), 8).0
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_roster_is_written_as_nodes_come_and_go_and_else_once_a_minute() {
+    let directory = tempfile::tempdir().unwrap();
+    let supervisor = Supervisor::new("test");
+    let fleet = Fleet::start("r", Duration::from_secs(3600), [], &supervisor);
+    let (file, _) = LastKnownGood::open(&directory.path().join("default.lkg"), "/apisix").unwrap();
+    let mut disk = Disk::new(file, "default".into(), fleet.clone());
+    let mut core = Core::new("/apisix".into(), 0);
+    step(&mut core, &mut disk, loaded(10, vec![entry("routes/1", 1, 1)], Continuity::First));
+    let row = RowId { node_id: "n".into(), instance: "i".into() };
+    let happened = async |happened| {
+        fleet.tell(FleetEvent { row: row.clone(), connection: 1, happened }).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let hello = Hello {
+        protocol: 1,
+        node_id: "n".into(),
+        instance: "i".into(),
+        connection: 1,
+        environment: "default".into(),
+        labels: [].into(),
+        build: "t".into(),
+        digest_scheme: 1,
+        held: None,
+        accept_degraded: false,
+        rejects_count: 0,
+        rejects_hash: headwater_model::Digest::EMPTY,
+    };
+    happened(Happened::Joined { hello: Box::new(hello), identity: None, peer: String::new() }).await;
+    step(&mut core, &mut disk, batch(11, vec![KeyEvent::Put(entry("routes/1", 1, 11))]));
+    assert_eq!(disk.file.saved().roster.len(), 1);
+
+    let applied = Some(core.store().snapshot().version().clone());
+    happened(Happened::Acked(Ack { applied, durable: None })).await;
+    assert_eq!(disk.roster_changes(), []);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    happened(Happened::Heard).await;
+    assert_eq!(disk.roster_changes().len(), 1);
+    assert_eq!(disk.roster_changes(), []);
+
+    happened(Happened::Left { bye: Some(Bye::Leaving), reason: "bye".to_owned() }).await;
+    assert!(disk.roster_changes().iter().any(|(_, row)| row.as_ref().is_some_and(|row| row.left)));
 }
