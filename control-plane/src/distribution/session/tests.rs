@@ -420,3 +420,12 @@ fn fallback_requests_are_bounded() {
     let asked = session.take_events();
     assert_eq!(asked.iter().filter(|event| matches!(event, SessionEvent::Fallback(_))).count(), 2);
 }
+
+#[test]
+fn without_room_only_silence_and_a_refusal_are_deadlines() {
+    let mut core = core();
+    let session = open(&mut core, None);
+    // Progress is due at once, and would wake a loop that cannot send it for ever.
+    assert_eq!(session.deadline(), Duration::ZERO);
+    assert_eq!(session.deadline_without_room(), HEARTBEAT * limits::SILENT_HEARTBEATS);
+}
