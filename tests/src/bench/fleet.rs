@@ -89,8 +89,11 @@ async fn fed(etcd: &Etcd, mut replica: Replica, client: &Client, options: &Fleet
     let idle_rss = replica.resident()?;
     let idle_cpu = replica.idle(options.idle).await?;
 
+    let process = nodes.id().context("the nodes have ended")?;
     let (cpu, bytes) = (replica.cpu()?, replica.sent_bytes().await?);
+    let nodes_cpu = system::cpu_microseconds(process)?;
     let measured = measure(etcd, &mut nodes, client, options).await?;
+    let nodes_cpu = system::cpu_microseconds(process)? - nodes_cpu;
     let (cpu, bytes) = (replica.cpu()? - cpu, replica.sent_bytes().await? - bytes);
     let rss = replica.resident()?;
     let member = &etcd.members()[0];
@@ -115,6 +118,7 @@ async fn fed(etcd: &Etcd, mut replica: Replica, client: &Client, options: &Fleet
         acked_all_p50_ms: milliseconds(&acked, 0.50),
         acked_all_p99_ms: milliseconds(&acked, 0.99),
         control_plane_cpu_us_per_delivery: per(cpu, deliveries),
+        nodes_cpu_us_per_delivery: per(nodes_cpu, deliveries),
         etcd_cpu_us_per_delivery: per(etcd_cpu, deliveries),
         control_plane_rss_kib_per_node: per(rss.saturating_sub(rss_before), options.nodes),
         control_plane_rss_kib_per_idle_node: per(idle_rss.saturating_sub(rss_before), options.nodes),

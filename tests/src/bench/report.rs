@@ -30,6 +30,8 @@ pub struct Report {
     pub acked_all_p99_ms: f64,
     /// The replica's processor time in the measured phase, heartbeats and all, over the deliveries.
     pub control_plane_cpu_us_per_delivery: f64,
+    /// That of the process of nodes, likewise; it shares the machine, and so weighs on the times.
+    pub nodes_cpu_us_per_delivery: f64,
     /// etcd's, likewise.
     pub etcd_cpu_us_per_delivery: f64,
     /// What the replica's resident memory grew by with the nodes, over their number.
