@@ -11,7 +11,7 @@ use bytes::Bytes;
 use headwater_model::Change;
 use prost::Message;
 
-use crate::frame::Frame;
+use crate::frame::Framed;
 use crate::wire::config as wire;
 
 /// What a peer sent that is no message of the protocol.
@@ -52,20 +52,23 @@ pub fn encode_part<'a>(
     begin: Option<&crate::config::Begin>,
     changes: impl Iterator<Item = &'a Bytes> + Clone,
     last: bool,
-) -> Frame {
+) -> Framed {
     let head = wire::TransferPart { begin: begin.map(replica::begin), changes: Vec::new(), last: false };
     let tail = wire::TransferPart { begin: None, changes: Vec::new(), last };
     let length = head.encoded_len() + tail.encoded_len() + changes.clone().map(Bytes::len).sum::<usize>();
-    let mut buffer = Vec::with_capacity(length + 8);
-    prost::encoding::encode_key(PART_TAG, prost::encoding::WireType::LengthDelimited, &mut buffer);
-    prost::encoding::encode_varint(length as u64, &mut buffer);
-    head.encode_raw(&mut buffer);
-    for change in changes {
-        buffer.extend_from_slice(change);
-    }
-    tail.encode_raw(&mut buffer);
-    Frame(buffer.into())
+    Framed::lay_out(length + KEY_AND_LENGTH, |buffer| {
+        prost::encoding::encode_key(PART_TAG, prost::encoding::WireType::LengthDelimited, buffer);
+        prost::encoding::encode_varint(length as u64, buffer);
+        head.encode_raw(buffer);
+        for change in changes {
+            buffer.extend_from_slice(change);
+        }
+        tail.encode_raw(buffer);
+    })
 }
+
+/// The most bytes that a field's key and length take before a part.
+const KEY_AND_LENGTH: usize = 8;
 
 /// The field number of `part` in `ReplicaFrame`.
 const PART_TAG: u32 = 2;

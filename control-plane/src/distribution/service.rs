@@ -1,23 +1,19 @@
 //! Accepts the streams of nodes: who it is, whether it may, and which environment it belongs to.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::Stream;
 use headwater_process::drain::DrainWatcher;
 use headwater_process::{Policy, Supervisor};
 use headwater_proto::config::{Goaway, GoawayReason, Hello, NodeMessage, ReplicaMessage};
-use headwater_proto::frame::Frame;
-use headwater_proto::limits;
-use headwater_proto::service::config_server::{Config as ConfigService, ConfigServer};
+use headwater_proto::frame::{Frame, Framed};
 use headwater_tls::Peer;
 use tokio::sync::{Semaphore, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Streaming;
 
 use super::admission::{Admission, Refusal};
+use super::endpoint::{Asked, Endpoint};
 use super::metrics::{Metrics, Reason};
 use super::session;
 use super::stream::{Connection, Shared, run};
@@ -91,10 +87,44 @@ impl Service {
         }
     }
 
-    /// The tonic service.
+    /// The service for a tonic server.
     #[must_use]
-    pub fn into_server(self) -> ConfigServer<Self> {
-        ConfigServer::new(self).max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+    pub const fn into_server(self) -> Endpoint {
+        Endpoint(self)
+    }
+
+    /// Opens a node's stream; what it is told comes out of the answer.
+    pub(super) fn open(&self, asked: Asked) -> mpsc::Receiver<Framed> {
+        let (sender, frames) = mpsc::channel(OUTGOING);
+        let service = self.clone();
+        self.supervisor.spawn("session", Policy::best_effort().dropped_on_cancel(), async move {
+            service.serve(asked, sender).await;
+        });
+        frames
+    }
+
+    async fn serve(self, asked: Asked, sender: mpsc::Sender<Framed>) {
+        let Asked { peer, token, mut incoming } = asked;
+        let hello = match hello(&mut incoming).await {
+            Ok(hello) => hello,
+            Err(detail) => {
+                let goaway = Goaway { reason: GoawayReason::Protocol, detail: detail.into() };
+                return say_goaway(&sender, goaway).await;
+            }
+        };
+        let Ok(_place) = self.places.clone().try_acquire_owned() else {
+            let detail = "this replica has all the nodes it takes: try another one".into();
+            return say_goaway(&sender, Goaway { reason: GoawayReason::TooManyNodes, detail }).await;
+        };
+        match self.environment(&hello, peer.as_ref(), token.as_deref()) {
+            Ok((environment, identity)) => {
+                let address = peer.map_or_else(String::new, |peer| peer.address.to_string());
+                let connection =
+                    Connection { hello, identity, address, incoming, outgoing: sender, environment };
+                run(connection, &self.shared, self.drain.clone()).await;
+            }
+            Err(goaway) => say_goaway(&sender, goaway).await,
+        }
     }
 
     /// The environment a hello names, if the node may join it.
@@ -123,46 +153,6 @@ impl Service {
     }
 }
 
-type Outgoing = Pin<Box<dyn Stream<Item = Result<Frame, Status>> + Send>>;
-
-#[tonic::async_trait]
-impl ConfigService for Service {
-    type SyncStream = Outgoing;
-
-    async fn sync(&self, request: Request<Streaming<Frame>>) -> Result<Response<Outgoing>, Status> {
-        let token = bearer(&request);
-        let peer = request.extensions().get::<Peer>().cloned();
-        let mut incoming = request.into_inner();
-        let (sender, receiver) = mpsc::channel(OUTGOING);
-        let service = self.clone();
-        self.supervisor.spawn("session", Policy::best_effort().dropped_on_cancel(), async move {
-            let hello = match hello(&mut incoming).await {
-                Ok(hello) => hello,
-                Err(detail) => {
-                    say_goaway(&sender, Goaway { reason: GoawayReason::Protocol, detail: detail.into() })
-                        .await;
-                    return;
-                }
-            };
-            let Ok(_place) = service.places.clone().try_acquire_owned() else {
-                let detail = "this replica has all the nodes it takes: try another one".into();
-                say_goaway(&sender, Goaway { reason: GoawayReason::TooManyNodes, detail }).await;
-                return;
-            };
-            match service.environment(&hello, peer.as_ref(), token.as_deref()) {
-                Ok((environment, identity)) => {
-                    let address = peer.map_or_else(String::new, |peer| peer.address.to_string());
-                    let connection =
-                        Connection { hello, identity, address, incoming, outgoing: sender, environment };
-                    run(connection, &service.shared, service.drain.clone()).await;
-                }
-                Err(goaway) => say_goaway(&sender, goaway).await,
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
-    }
-}
-
 async fn hello(incoming: &mut Streaming<Frame>) -> Result<Hello, String> {
     let frame = tokio::time::timeout(HELLO_WITHIN, incoming.message()).await;
     let frame = frame.map_err(|_| format!("no hello within {} s", HELLO_WITHIN.as_secs()))?;
@@ -173,13 +163,8 @@ async fn hello(incoming: &mut Streaming<Frame>) -> Result<Hello, String> {
     }
 }
 
-async fn say_goaway(sender: &mpsc::Sender<Result<Frame, Status>>, goaway: Goaway) {
+async fn say_goaway(sender: &mpsc::Sender<Framed>, goaway: Goaway) {
     let frame = ReplicaMessage::Goaway(goaway).encode();
     // The node may be gone; nobody else wants to know.
-    let _ = tokio::time::timeout(HELLO_WITHIN, sender.send(Ok(frame))).await;
-}
-
-fn bearer<T>(request: &Request<T>) -> Option<String> {
-    let value = request.metadata().get("authorization")?.to_str().ok()?;
-    value.strip_prefix("Bearer ").map(ToOwned::to_owned)
+    let _ = tokio::time::timeout(HELLO_WITHIN, sender.send(frame.into())).await;
 }

@@ -20,7 +20,7 @@ use headwater_proto::config::{
     Ack, Bye, FallbackAnswer, FallbackRequest, Goaway, GoawayReason, Hello, NodeMessage, Progress, Refused,
     RefusedWhy, Rejects, ReplicaMessage, TransferReason, Welcome,
 };
-use headwater_proto::frame::Frame;
+use headwater_proto::frame::{Frame, Framed};
 use headwater_proto::limits;
 
 use super::publication::Publication;
@@ -140,7 +140,7 @@ pub enum Outgoing {
     /// A message.
     Message(Box<ReplicaMessage>),
     /// A frame of a transfer, shared with other sessions.
-    Shared(Frame),
+    Shared(Framed),
 }
 
 // === impl Outgoing ===
@@ -151,7 +151,16 @@ impl Outgoing {
     pub fn into_frame(self) -> Frame {
         match self {
             Self::Message(message) => message.encode(),
-            Self::Shared(frame) => frame,
+            Self::Shared(framed) => framed.frame(),
+        }
+    }
+
+    /// The encoded frame as it goes on the wire.
+    #[must_use]
+    pub fn into_framed(self) -> Framed {
+        match self {
+            Self::Message(message) => message.encode().into(),
+            Self::Shared(framed) => framed,
         }
     }
 }
@@ -314,7 +323,7 @@ impl Session {
         self.heard + self.config.heartbeat * limits::SILENT_HEARTBEATS
     }
 
-    fn next_frame(&mut self) -> Option<Frame> {
+    fn next_frame(&mut self) -> Option<Framed> {
         let sending = self.sending.as_mut()?;
         let frame = sending.transfer.frames[sending.next].clone();
         sending.next += 1;

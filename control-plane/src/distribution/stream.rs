@@ -14,11 +14,11 @@ use headwater_process::drain::DrainWatcher;
 use headwater_proto::config::{
     Bye, FallbackAnswer, GoawayReason, Hello, NodeMessage, ReplicaMessage, TransferReason,
 };
-use headwater_proto::frame::Frame;
+use headwater_proto::frame::{Frame, Framed};
 use headwater_proto::limits::{PART_BYTES, TRANSFER_TIMEOUT};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 
 use super::metrics::{self, Metrics, Reason};
 use super::session::{self, Session, SessionEvent};
@@ -58,7 +58,7 @@ pub struct Connection {
     /// Its further frames.
     pub incoming: Streaming<Frame>,
     /// Frames for it.
-    pub outgoing: mpsc::Sender<Result<Frame, Status>>,
+    pub outgoing: mpsc::Sender<Framed>,
     /// Where it belongs.
     pub environment: Environment,
 }
@@ -104,7 +104,7 @@ pub async fn run(connection: Connection, shared: &Shared, drain: DrainWatcher) {
         Err(goaway) => {
             shared.metrics.refusals.get_or_create(&Reason::of(goaway.reason.label())).inc();
             let frame = ReplicaMessage::Goaway(goaway).encode();
-            let _ = tokio::time::timeout(TRANSFER_TIMEOUT, outgoing.send(Ok(frame))).await;
+            let _ = tokio::time::timeout(TRANSFER_TIMEOUT, outgoing.send(frame.into())).await;
             return;
         }
     };
@@ -140,7 +140,7 @@ impl Driver<'_> {
     async fn drive(
         &mut self,
         mut incoming: Streaming<Frame>,
-        outgoing: &mpsc::Sender<Result<Frame, Status>>,
+        outgoing: &mpsc::Sender<Framed>,
         mut drain: DrainWatcher,
     ) -> Option<String> {
         let mut wakes = self.environment.wakes();
@@ -193,7 +193,7 @@ impl Driver<'_> {
     }
 
     /// Gives the transport what there is to send, while it has room, so that an update costs one turn of the loop.
-    fn hand_over(&mut self, outgoing: &mpsc::Sender<Result<Frame, Status>>) -> Result<(), Closed> {
+    fn hand_over(&mut self, outgoing: &mpsc::Sender<Framed>) -> Result<(), Closed> {
         for _ in 0..FRAMES_A_TURN {
             if !self.wants || self.waits_for_admission() {
                 break;
@@ -247,14 +247,14 @@ impl Driver<'_> {
             && self.clock.now() < self.taken + self.shared.session.heartbeat
     }
 
-    fn send(&mut self, permit: mpsc::Permit<'_, Result<Frame, Status>>) {
+    fn send(&mut self, permit: mpsc::Permit<'_, Framed>) {
         let publication = self.environment.publication();
         let now = self.clock.now();
         match self.session.poll(&publication, now, self.clock.unix()) {
             Some(outgoing) => {
-                let frame = outgoing.into_frame();
-                self.shared.metrics.bytes.inc_by(frame.0.len() as u64);
-                permit.send(Ok(frame));
+                let framed = outgoing.into_framed();
+                self.shared.metrics.bytes.inc_by(framed.len() as u64);
+                permit.send(framed);
                 self.taken = now;
             }
             None => self.wants = false,
@@ -326,7 +326,7 @@ impl Driver<'_> {
         let _ = self.shared.fleet.tell(event).await;
     }
 
-    async fn finish(mut self, closed: Option<String>, outgoing: &mpsc::Sender<Result<Frame, Status>>) {
+    async fn finish(mut self, closed: Option<String>, outgoing: &mpsc::Sender<Framed>) {
         let (label, reason) = match (self.session.ended(), closed) {
             (Some(goaway), _) => {
                 (goaway.reason.label(), format!("{}: {}", goaway.reason.label(), goaway.detail))
@@ -338,7 +338,7 @@ impl Driver<'_> {
         if let Some(goaway) = self.session.ended().cloned() {
             let frame = ReplicaMessage::Goaway(goaway).encode();
             // A stream that takes nothing is dropped with whatever it was not told.
-            let _ = outgoing.try_send(Ok(frame));
+            let _ = outgoing.try_send(frame.into());
         }
         tracing::info!(node = %self.row.node_id, %reason, "a session ended");
         let bye = self.bye;

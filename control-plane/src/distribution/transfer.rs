@@ -11,7 +11,7 @@ use bytes::Bytes;
 use headwater_model::{Change, Digest, Revision, Version};
 use headwater_proto::config::{Approval, Begin, TransferReason};
 use headwater_proto::convert::{encode_change, encode_part};
-use headwater_proto::frame::Frame;
+use headwater_proto::frame::Framed;
 use headwater_proto::limits::PART_BYTES;
 
 use crate::store::Snapshot;
@@ -35,7 +35,7 @@ pub struct Transfer {
     /// What for.
     pub reason: TransferReason,
     /// Its frames, in order; at least one.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Framed>,
     /// The bytes of all frames.
     pub bytes: usize,
     /// How many resources change.
@@ -89,7 +89,7 @@ impl Transfer {
             bytes: value_bytes,
         };
         let frames = cut(&begin, &pieces);
-        let bytes = frames.iter().map(|frame| frame.0.len()).sum();
+        let bytes = frames.iter().map(Framed::len).sum();
         Some(Self { target, reason: plan.reason, frames, bytes, changes: pieces.len() })
     }
 }
@@ -112,7 +112,7 @@ fn all_pieces(snapshot: &Snapshot) -> (Vec<Bytes>, u64) {
 }
 
 /// Cuts pieces into frames of about [`PART_BYTES`]; a larger single piece goes alone.
-fn cut(begin: &Begin, pieces: &[Bytes]) -> Vec<Frame> {
+fn cut(begin: &Begin, pieces: &[Bytes]) -> Vec<Framed> {
     let mut groups: Vec<&[Bytes]> = Vec::new();
     let (mut start, mut size) = (0, 0);
     for (index, piece) in pieces.iter().enumerate() {
@@ -165,7 +165,7 @@ mod tests {
         let mut begin = None;
         let mut changes = Vec::new();
         for (index, frame) in transfer.frames.iter().enumerate() {
-            let Ok(ReplicaMessage::Part(part)) = ReplicaMessage::decode(frame.clone()) else {
+            let Ok(ReplicaMessage::Part(part)) = ReplicaMessage::decode(frame.frame()) else {
                 panic!("frame {index} is no part")
             };
             assert_eq!(part.last, index + 1 == transfer.frames.len());
@@ -181,7 +181,7 @@ mod tests {
         let store = store(500, 1000);
         let transfer = Transfers::default().get(&plan(None), store.snapshot(), None).unwrap();
         assert!(transfer.frames.len() > 5);
-        assert!(transfer.frames.iter().all(|frame| frame.0.len() < PART_BYTES + 2048));
+        assert!(transfer.frames.iter().all(|frame| frame.len() < PART_BYTES + 2048));
         let (begin, changes) = received(&transfer);
         let mut content = Content::new();
         content.apply(&changes);

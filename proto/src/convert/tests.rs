@@ -140,7 +140,7 @@ fn a_part_from_shared_pieces_equals_the_part_encoded_whole() {
     for (begin, last) in [(Some(begin()), true), (Some(begin()), false), (None, false), (None, true)] {
         let frame = encode_part(begin.as_ref(), pieces.iter(), last);
         let part = TransferPart { begin, changes: changes.clone(), last };
-        assert_eq!(ReplicaMessage::decode(frame), Ok(ReplicaMessage::Part(part)));
+        assert_eq!(ReplicaMessage::decode(frame.frame()), Ok(ReplicaMessage::Part(part)));
     }
 }
 
