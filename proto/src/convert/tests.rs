@@ -153,7 +153,7 @@ fn keys_that_are_not_content_are_refused() {
 proptest! {
     #[test]
     fn no_bytes_make_decoding_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let frame = Frame(bytes.into());
+        let frame = crate::frame::Frame(bytes.into());
         let _ = NodeMessage::decode(frame.clone());
         let _ = ReplicaMessage::decode(frame);
     }

@@ -427,5 +427,5 @@ fn without_room_only_silence_and_a_refusal_are_deadlines() {
     let session = open(&mut core, None);
     // Progress is due at once, and would wake a loop that cannot send it for ever.
     assert_eq!(session.deadline(), Duration::ZERO);
-    assert_eq!(session.deadline_without_room(), HEARTBEAT * limits::SILENT_HEARTBEATS);
+    assert_eq!(session.tick_at(), HEARTBEAT * limits::SILENT_HEARTBEATS);
 }

@@ -53,7 +53,7 @@ impl World {
         };
         let pieces: Vec<Bytes> =
             content.iter().map(|resource| encode_change(&Change::Put(Arc::clone(resource)))).collect();
-        match ReplicaMessage::decode(encode_part(Some(&begin), pieces.iter(), true)) {
+        match ReplicaMessage::decode(encode_part(Some(&begin), pieces.iter(), true).frame()) {
             Ok(part) => self.send_down(id, Box::new(part)),
             Err(invalid) => self.violation(format!("the stray peer: {invalid}")),
         }
