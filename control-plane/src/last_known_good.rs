@@ -56,8 +56,8 @@ pub struct World {
     pub tombstones: OrdMap<Key, Revision>,
     /// Every deletion after this revision is among the tombstones.
     pub deletions_known_since: Revision,
-    /// The newest reload whose continuity could not be proven.
-    pub gap: Option<Gap>,
+    /// The reloads that are remembered, oldest first.
+    pub gaps: Vec<Gap>,
 }
 
 /// What the content proof needs of a key that is not content.
@@ -103,7 +103,7 @@ pub struct Group {
     /// As in [`World`], at that version.
     pub deletions_known_since: Revision,
     /// As in [`World`], at that version.
-    pub gap: Option<Gap>,
+    pub gaps: Vec<Gap>,
     /// Deleted keys with the revisions of their deletions. A key that was never held becomes a tombstone all the same.
     pub deletes: Vec<(Key, Revision)>,
     /// New and replaced resources with their `changed_at`. A tombstone of the key is dropped.
@@ -187,7 +187,7 @@ impl World {
             changed_at: OrdMap::new(),
             tombstones: OrdMap::new(),
             deletions_known_since: Revision::ZERO,
-            gap: None,
+            gaps: Vec::new(),
         }
     }
 
@@ -214,7 +214,7 @@ impl World {
         }
         self.version = group.version.clone();
         self.deletions_known_since = group.deletions_known_since;
-        self.gap = group.gap;
+        self.gaps.clone_from(&group.gaps);
     }
 
     fn prune(&mut self) {

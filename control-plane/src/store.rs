@@ -128,8 +128,9 @@ impl Store {
             }
         }
         outcome.deleted = Self::bury_vanished(&before, &mut next, load.revision, rewound);
-        if load.continuity == Continuity::Unproven {
-            next.mark_unproven(Gap { from: before.version().revision, at: load.revision });
+        if self.loaded && !rewound {
+            let proven = load.continuity == Continuity::Proven;
+            next.mark_gap(Gap { from: before.version().revision, at: load.revision, proven });
         }
         next.set_position(lineage, load.revision);
         next.trim_tombstones(self.max_tombstones);

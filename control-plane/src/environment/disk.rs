@@ -156,7 +156,7 @@ fn group(job: &Job, events: &[KeyEvent], roster: Vec<(RowId, Option<RosterRow>)>
     let mut group = Group {
         version: snapshot.version().clone(),
         deletions_known_since: snapshot.deletions_known_since(),
-        gap: snapshot.gap(),
+        gaps: snapshot.gaps().to_vec(),
         deletes: Vec::new(),
         puts: Vec::new(),
         others: Vec::new(),
@@ -233,7 +233,7 @@ fn world(snapshot: &Snapshot) -> World {
         changed_at: snapshot.all_held().map(|held| (held.resource.key().clone(), held.changed_at)).collect(),
         tombstones: snapshot.tombstones().map(|(key, revision)| (key.clone(), revision)).collect(),
         deletions_known_since: snapshot.deletions_known_since(),
-        gap: snapshot.gap(),
+        gaps: snapshot.gaps().to_vec(),
     }
 }
 
@@ -243,7 +243,13 @@ fn snapshot(world: &World) -> Snapshot {
         (resource.clone(), changed_at.unwrap_or_else(|| resource.mod_revision()))
     });
     let tombstones = world.tombstones.iter().map(|(key, revision)| (key.clone(), *revision));
-    Snapshot::from_parts(world.version.clone(), resources, tombstones, world.deletions_known_since, world.gap)
+    Snapshot::from_parts(
+        world.version.clone(),
+        resources,
+        tombstones,
+        world.deletions_known_since,
+        world.gaps.clone(),
+    )
 }
 
 #[cfg(test)]

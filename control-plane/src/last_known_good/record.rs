@@ -94,18 +94,31 @@ pub(super) struct Position {
     pub(super) version: Option<VersionRow>,
     #[prost(uint64, tag = "2")]
     pub(super) deletions_known_since: u64,
-    #[prost(uint64, optional, tag = "3")]
-    pub(super) unproven_at: Option<u64>,
-    /// Zero in a file that does not say: then nothing before the reload is a base.
-    #[prost(uint64, tag = "4")]
-    pub(super) unproven_from: u64,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) gaps: Vec<GapRow>,
 }
 
-// === impl Position ===
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct GapRow {
+    #[prost(uint64, tag = "1")]
+    from: u64,
+    #[prost(uint64, tag = "2")]
+    at: u64,
+    #[prost(bool, tag = "3")]
+    proven: bool,
+}
 
-impl Position {
-    pub(super) fn gap(&self) -> Option<Gap> {
-        self.unproven_at.map(|at| Gap { from: Revision(self.unproven_from), at: Revision(at) })
+// === impl GapRow ===
+
+impl From<&Gap> for GapRow {
+    fn from(gap: &Gap) -> Self {
+        Self { from: gap.from.0, at: gap.at.0, proven: gap.proven }
+    }
+}
+
+impl From<GapRow> for Gap {
+    fn from(row: GapRow) -> Self {
+        Self { from: Revision(row.from), at: Revision(row.at), proven: row.proven }
     }
 }
 

@@ -7,7 +7,7 @@ use imbl::ordmap::DiffItem;
 use prost::Message;
 
 use super::record::{
-    Header, HoldRow, NodeRow, OtherRow, Position, Record, Row, Stamp, VersionRow, WorldRows,
+    GapRow, Header, HoldRow, NodeRow, OtherRow, Position, Record, Row, Stamp, VersionRow, WorldRows,
 };
 use super::{Saved, SavedHold, World};
 
@@ -154,7 +154,6 @@ fn position(world: &World) -> Position {
     Position {
         version: Some(VersionRow::from(&world.version)),
         deletions_known_since: world.deletions_known_since.0,
-        unproven_at: world.gap.map(|gap| gap.at.0),
-        unproven_from: world.gap.map_or(0, |gap| gap.from.0),
+        gaps: world.gaps.iter().map(GapRow::from).collect(),
     }
 }

@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::record::{Header, HoldRow, InvalidRow, Record, WorldRows, key};
 use super::rows::Rows;
-use super::{RosterRow, Saved, SavedHold, World};
+use super::{Gap, RosterRow, Saved, SavedHold, World};
 
 /// What a row costs beside its value, roughly.
 const ROW_BYTES: u64 = 64;
@@ -108,7 +108,7 @@ impl World {
             self.tombstones.remove(text.as_str());
         }
         if let Some(position) = rows.position {
-            self.gap = position.gap();
+            self.gaps = position.gaps.into_iter().map(Gap::from).collect();
             self.version = Version::try_from(position.version.ok_or(InvalidRow::Missing)?)?;
             self.deletions_known_since = Revision(position.deletions_known_since);
         }

@@ -63,7 +63,7 @@ fn group(from: &Saved, revision: u64, deletes: &[u64], puts: Vec<Arc<Resource>>)
     let mut group = Group {
         version: Version { revision: Revision(revision), ..from.world.version.clone() },
         deletions_known_since: from.world.deletions_known_since,
-        gap: from.world.gap,
+        gaps: from.world.gaps.clone(),
         deletes: deletes.iter().map(|id| (Key::new(format!("routes/{id}")), Revision(revision))).collect(),
         puts: puts.into_iter().map(|resource| (resource, Revision(revision))).collect(),
         others: Vec::new(),
@@ -131,7 +131,10 @@ fn a_state_of_every_kind_is_opened_as_it_was_kept() {
     assert!(opened.saved.is_none() && opened.faults.is_empty() && opened.writer);
     let first = loaded(6);
     let mut reloaded = first.clone();
-    reloaded.world.gap = Some(Gap { from: Revision(60), at: Revision(90) });
+    reloaded.world.gaps = vec![
+        Gap { from: Revision(60), at: Revision(80), proven: false },
+        Gap { from: Revision(85), at: Revision(90), proven: true },
+    ];
     reloaded.world.version.revision = Revision(90);
     reloaded.world.changed_at.insert(Key::new("routes/2"), Revision(90));
     let mut held = reloaded.clone();

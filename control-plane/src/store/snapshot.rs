@@ -28,16 +28,21 @@ pub struct Snapshot {
     tombstones: OrdMap<Key, Revision>,
     by_deletion: OrdSet<(Revision, Key)>,
     deletions_known_since: Revision,
-    gap: Option<Gap>,
+    gaps: Vec<Gap>,
 }
 
-/// A reload whose continuity could not be proven: nothing that happened between the two revisions was read.
+/// How many reloads a snapshot remembers; what lies before an older one counts as known no longer.
+const MAX_GAPS: usize = 16;
+
+/// A reload: nothing that came and went between the two revisions was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Up to here everything had been delivered.
     pub from: Revision,
     /// The revision of the reload.
     pub at: Revision,
+    /// Whether what was held before was proven to be of the same history.
+    pub proven: bool,
 }
 
 /// What changed since a revision: deletions are applied first.
@@ -82,7 +87,7 @@ impl Snapshot {
             tombstones: OrdMap::new(),
             by_deletion: OrdSet::new(),
             deletions_known_since: revision,
-            gap: None,
+            gaps: Vec::new(),
         }
     }
 
@@ -93,7 +98,7 @@ impl Snapshot {
         resources: impl IntoIterator<Item = (Arc<Resource>, Revision)>,
         tombstones: impl IntoIterator<Item = (Key, Revision)>,
         deletions_known_since: Revision,
-        gap: Option<Gap>,
+        gaps: Vec<Gap>,
     ) -> Self {
         let mut snapshot = Self::starting_at(version.lineage.clone(), deletions_known_since);
         for (resource, changed_at) in resources {
@@ -102,7 +107,7 @@ impl Snapshot {
         for (key, revision) in tombstones {
             snapshot.bury_absent(&key, revision);
         }
-        snapshot.gap = gap;
+        snapshot.gaps = gaps;
         snapshot.set_position(version.lineage, version.revision);
         snapshot
     }
@@ -162,26 +167,26 @@ impl Snapshot {
     /// The revision of the newest reload whose continuity could not be proven.
     #[must_use]
     pub fn unproven_at(&self) -> Option<Revision> {
-        self.gap.map(|gap| gap.at)
+        self.gaps.iter().rfind(|gap| !gap.proven).map(|gap| gap.at)
     }
 
-    /// The newest reload whose continuity could not be proven, with what it was compared with.
+    /// The reloads that are remembered, oldest first.
     #[must_use]
-    pub const fn gap(&self) -> Option<Gap> {
-        self.gap
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
     }
 
     /// Whether a reload without proof of continuity lies between `base` and this snapshot.
     #[must_use]
     pub fn unproven_since(&self, base: Revision) -> bool {
-        self.gap.is_some_and(|gap| gap.at > base)
+        self.unproven_at().is_some_and(|at| at > base)
     }
 
-    /// Whether `base` lies where nothing was read: a difference from there on would miss what the reload was not
-    /// compared with.
+    /// Whether `base` lies where nothing was read: a key may have come after what the reload was compared with and have
+    /// gone before it, and another replica may have brought it to a node meanwhile.
     #[must_use]
     pub fn is_unread(&self, base: Revision) -> bool {
-        self.gap.is_some_and(|gap| gap.from < base && base < gap.at)
+        self.gaps.iter().any(|gap| gap.from < base && base < gap.at)
     }
 
     /// What changed since `base`, or nothing when deletions are not known so far back.
@@ -268,11 +273,16 @@ impl Snapshot {
         self.version.revision = self.version.revision.max(revision);
     }
 
-    /// Notes a reload whose continuity could not be proven. Only the newest gap is known: what lies before an older
-    /// one counts as known no longer.
-    pub(super) fn mark_unproven(&mut self, gap: Gap) {
-        if let Some(before) = self.gap.replace(gap) {
-            self.forget_deletions(before.at);
+    /// Notes a reload.
+    pub(super) fn mark_gap(&mut self, gap: Gap) {
+        if gap.proven && gap.from.next() >= gap.at {
+            return;
+        }
+        self.gaps.retain(|old| old.at > self.deletions_known_since);
+        self.gaps.push(gap);
+        if self.gaps.len() > MAX_GAPS {
+            let oldest = self.gaps.remove(0);
+            self.forget_deletions(oldest.at);
         }
     }
 

@@ -94,11 +94,19 @@ fn what_no_reload_was_compared_with_is_no_base() {
     let mut store = loaded();
     let from = store.snapshot().version().revision;
     store.load(&load(90, Continuity::Unproven, &three()));
+    store.load(&load(190, Continuity::Proven, &three()[1..]));
     let snapshot = store.snapshot();
-    assert!(snapshot.since(from).is_some() && snapshot.since(Revision(90)).is_some());
-    assert!(snapshot.since(from.next()).is_none() && snapshot.since(Revision(89)).is_none());
-    // Of two such reloads the older one bounds what is known.
-    store.load(&load(190, Continuity::Unproven, &three()[1..]));
+    for base in [from, Revision(90), Revision(190)] {
+        assert!(snapshot.since(base).is_some(), "{base}");
+    }
+    for base in [from.next(), Revision(89), Revision(91), Revision(189)] {
+        assert!(snapshot.since(base).is_none(), "{base}");
+    }
+    assert_eq!(snapshot.unproven_at(), Some(Revision(90)));
+    // Of more reloads than are remembered the oldest one bounds what is known.
+    for at in 20..35 {
+        store.load(&load(at * 10, Continuity::Proven, &three()[1..]));
+    }
     let snapshot = store.snapshot();
     assert_eq!(snapshot.deletions_known_since(), Revision(90));
     assert!(snapshot.since(from).is_none() && snapshot.since(Revision(90)).is_some());

@@ -300,7 +300,7 @@ fn a_higher_generation_is_adopted_on_equal_content_and_refused_by_name_otherwise
 }
 
 #[test]
-fn a_base_that_the_unproven_reload_was_not_compared_with_gets_everything() {
+fn a_base_that_no_reload_was_compared_with_gets_everything() {
     let mut core = core();
     let mut held = version(&mut core);
     put(&mut core, 3, 150);

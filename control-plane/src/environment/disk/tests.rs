@@ -42,7 +42,7 @@ fn assert_same(left: &Core, right: &Core) {
     assert_eq!(a.version(), b.version());
     assert_eq!(a.content(), b.content());
     assert_eq!(a.deletions_known_since(), b.deletions_known_since());
-    assert_eq!(a.gap(), b.gap());
+    assert_eq!(a.gaps(), b.gaps());
     assert!(a.tombstones().eq(b.tombstones()));
     let changed = |core: &Core| -> Vec<_> {
         core.store()

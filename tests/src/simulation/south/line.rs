@@ -11,7 +11,7 @@ use imbl::OrdMap;
 pub struct Line {
     lineage: Option<Lineage>,
     digests: OrdMap<u64, Digest>,
-    /// Below the first and up to the second nothing was read: a reload that could not be proven lies between.
+    /// Below the first and up to the second nothing was read: a reload lies between.
     gaps: Vec<(u64, u64)>,
 }
 
@@ -27,7 +27,7 @@ impl Line {
         let begins = matches!(continuity, Some(Continuity::First | Continuity::Rewound { .. }));
         if begins || self.lineage.as_ref() != Some(&version.lineage) {
             *self = Self { lineage: Some(version.lineage.clone()), ..Self::default() };
-        } else if continuity == Some(&Continuity::Unproven)
+        } else if matches!(continuity, Some(Continuity::Proven | Continuity::Unproven))
             && let Some((last, _)) = self.digests.get_max()
         {
             self.gaps.push((*last, version.revision.0));
@@ -43,12 +43,14 @@ impl Line {
         self.lineage.as_ref() == Some(&version.lineage)
             && self.digests.get_max().is_some_and(|(last, _)| revision <= *last)
             && at.is_some_and(|(_, digest)| *digest == version.digest)
-            && !self.lies_in_a_gap(revision)
+            && !self.lies_in_a_gap(version)
     }
 
-    /// Whether a revision lies where this replica has read nothing.
+    /// Whether a version is of this line's history and lies where the replica has read nothing.
     #[must_use]
-    pub fn lies_in_a_gap(&self, revision: u64) -> bool {
-        self.gaps.iter().any(|(from, to)| *from < revision && revision < *to)
+    pub fn lies_in_a_gap(&self, version: &Version) -> bool {
+        let revision = version.revision.0;
+        self.lineage.as_ref() == Some(&version.lineage)
+            && self.gaps.iter().any(|(from, to)| *from < revision && revision < *to)
     }
 }

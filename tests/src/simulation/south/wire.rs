@@ -43,9 +43,7 @@ impl World {
             let epoch = self.replicas[replica].mirror.epoch();
             let known = |held| line.holds(held) || claims::is_true_in(&self.etcd.truth, epoch, held);
             stream.wire.own_base = begin.base.is_none() || held.is_none_or(known);
-            if let Some(held) = held.filter(|held| {
-                begin.reason == TransferReason::Reloaded && line.lies_in_a_gap(held.revision.0)
-            }) {
+            if let Some(held) = held.filter(|held| begin.base.is_some() && line.lies_in_a_gap(held)) {
                 wrong = Some(format!("it takes {held:?} as a base, of which it has read nothing"));
             }
             if stream.wire.begun.replace(begin.target.clone()).is_some() {
