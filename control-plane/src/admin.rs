@@ -108,7 +108,13 @@ impl Admin {
 
 /// Unix seconds now: for times that are stored or shown, never for deadlines.
 fn unix_now() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    unix_now_ms() / 1000
+}
+
+/// Unix milliseconds now, likewise.
+fn unix_now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -204,7 +204,8 @@ impl Parts {
         let served = environments.iter().map(|environment| {
             let view = Arc::new(environment.clone());
             let (reader, commit) = (environment.reader().clone(), environment.commit().clone());
-            admin::Environment::new(view, reader, commit, context.clone())
+            let recorder = environment.recorder().cloned();
+            admin::Environment::new(view, reader, commit, context.clone()).recorded_by(recorder)
         });
         let replica = ReplicaInfo {
             id: replica.clone(),

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::core::{Core, Effects, Keep};
+use crate::backend::etcd::Recorder;
 use crate::backend::{Commit, Reader, Source, SourceCommand, SourceEvent};
 use crate::distribution::publication::Publication;
 use crate::hold::Judged;
@@ -50,6 +51,8 @@ pub struct Parts {
     pub reader: Arc<dyn Reader>,
     /// Carries out writes.
     pub commit: Arc<dyn Commit>,
+    /// What the source's watch answered, where there is one to record.
+    pub recorder: Option<Arc<Recorder>>,
     /// The state it starts from: empty, or of its last known good.
     pub core: Core,
     /// Keeps the last known good; nothing when the backend is the file itself.
@@ -71,6 +74,7 @@ struct Shared {
     commands: mpsc::Sender<SourceCommand>,
     reader: Arc<dyn Reader>,
     commit: Arc<dyn Commit>,
+    recorder: Option<Arc<Recorder>>,
     clock: Clock,
 }
 
@@ -127,7 +131,7 @@ impl Environment {
     /// Starts an environment's source and writer.
     #[must_use]
     pub fn start(parts: Parts, clock: Clock, supervisor: &Supervisor) -> Self {
-        let Parts { name, prefix, source, reader, commit, mut core, keeper } = parts;
+        let Parts { name, prefix, source, reader, commit, recorder, mut core, keeper } = parts;
         let (events_in, events) = mpsc::channel(EVENTS);
         let (commands, commands_out) = mpsc::channel(4);
         let (requests_in, requests) = mpsc::channel(REQUESTS);
@@ -140,6 +144,7 @@ impl Environment {
             commands: commands.clone(),
             reader,
             commit,
+            recorder,
             clock,
         });
         let scope = supervisor.child(format!("environment {name}"));
@@ -192,6 +197,12 @@ impl Environment {
     #[must_use]
     pub fn commit(&self) -> &Arc<dyn Commit> {
         &self.shared.commit
+    }
+
+    /// What its source's watch answered, where there is one to record.
+    #[must_use]
+    pub fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.shared.recorder.as_ref()
     }
 
     /// Requests to its source: an audit that finds a difference asks for a reload.

@@ -8,6 +8,7 @@ use headwater_model::{Generation, Revision};
 
 use super::refusal::Refusal;
 use super::view::{EnvironmentState, EnvironmentView};
+use crate::backend::etcd::recorder::{Record, Recorder};
 use crate::backend::{Commit, Reader};
 
 /// How long a read waits for what this replica has just written to come back through the watch.
@@ -21,6 +22,7 @@ pub struct Environment {
     pub(super) reader: Arc<dyn Reader>,
     pub(super) commit: Arc<dyn Commit>,
     pub(super) context: Context,
+    recorder: Option<Arc<Recorder>>,
     /// The newest write of this replica, so that a read after a write shows it.
     written: Mutex<Option<(Generation, Revision)>>,
 }
@@ -36,7 +38,22 @@ impl Environment {
         commit: Arc<dyn Commit>,
         context: Context,
     ) -> Self {
-        Self { view, reader, commit, context, written: Mutex::new(None) }
+        Self { view, reader, commit, context, recorder: None, written: Mutex::new(None) }
+    }
+
+    /// The same, with the recorder of its watch.
+    #[must_use]
+    pub fn recorded_by(self, recorder: Option<Arc<Recorder>>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// The newest `limit` records of its watch, oldest first, and how many have been written in all.
+    ///
+    /// # Errors
+    /// When the backend has no watch that answers.
+    pub fn recorded(&self, limit: usize) -> Result<(Vec<Record>, u64), Refusal> {
+        let recorder = self.recorder.as_ref().ok_or_else(|| Refusal::NoRecorder(self.name().to_string()))?;
+        Ok(recorder.last(limit))
     }
 
     /// The configured name.

@@ -113,9 +113,11 @@ fn status(refusal: &Refusal) -> Status {
             Code::NotFound
         }
         Refusal::BadRequest(_) | Refusal::Invalid(_) | Refusal::TooLarge(_) => Code::InvalidArgument,
-        Refusal::InUse { .. } | Refusal::Peers(_) | Refusal::Node(_) | Refusal::BackendRefused(_) => {
-            Code::FailedPrecondition
-        }
+        Refusal::InUse { .. }
+        | Refusal::Peers(_)
+        | Refusal::NoRecorder(_)
+        | Refusal::Node(_)
+        | Refusal::BackendRefused(_) => Code::FailedPrecondition,
         Refusal::Conflict { .. } | Refusal::Contended { .. } => Code::Aborted,
         Refusal::NotComplete { .. } | Refusal::Degraded(_) | Refusal::Unavailable(_) => Code::Unavailable,
         Refusal::ReadOnly(_) => Code::ResourceExhausted,

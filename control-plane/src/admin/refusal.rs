@@ -93,6 +93,9 @@ pub enum Refusal {
     /// Nothing is held, or another jump than the one named.
     #[error("{0}")]
     NoSuchHold(String),
+    /// There is no watch to record.
+    #[error("the environment {0} is an embedded store: it has no watch whose responses could be recorded")]
+    NoRecorder(String),
     /// The node cannot be forgotten.
     #[error(transparent)]
     Node(#[from] NotForgotten),
@@ -121,6 +124,7 @@ impl Refusal {
             Self::OutcomeUnknown(_) => "outcome_unknown",
             Self::Peers(_) => "peers",
             Self::NoSuchHold(_) => "no_such_hold",
+            Self::NoRecorder(_) => "no_recorder",
             Self::Node(_) => "node",
         }
     }

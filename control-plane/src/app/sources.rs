@@ -124,10 +124,12 @@ fn from_etcd(
         let (name, prefix): (Arc<str>, _) = (environment.name.as_str().into(), environment.prefix.as_str());
         let file = Disk::new(found.file, name.clone(), fleet.clone());
         let keeper = Keeper::start(&name, file).map_err(SourceError::Thread)?;
+        let source = EtcdSource::new(cluster.clone(), prefix);
         let parts = Parts {
             name,
             prefix: prefix.into(),
-            source: Box::new(EtcdSource::new(cluster.clone(), prefix)),
+            recorder: Some(source.recorder().clone()),
+            source: Box::new(source),
             reader: Arc::new(EtcdReader::new(cluster.clone(), prefix)),
             commit: Arc::new(EtcdCommit::new(cluster.clone(), prefix)),
             core: found.core,
@@ -181,6 +183,7 @@ fn from_embedded(
         source: Box::new(store.source()),
         reader: Arc::new(store.clone()),
         commit: Arc::new(store),
+        recorder: None,
         core,
         keeper: None,
     };

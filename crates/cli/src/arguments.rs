@@ -192,6 +192,11 @@ pub(crate) enum Command {
     },
     /// Show the replica, its environments and their sources.
     Status,
+    /// Look into where the configuration comes from.
+    Source {
+        #[command(subcommand)]
+        command: SourceCommand,
+    },
     /// List the nodes, or forget a lost one.
     Nodes {
         #[command(subcommand)]
@@ -227,6 +232,22 @@ pub(crate) enum Command {
     ///
     /// Example: headwater dev --etcd 127.0.0.1:2379
     Dev(Dev),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SourceCommand {
+    /// Show the newest responses of an environment's watch on etcd, oldest first.
+    ///
+    /// What the member said, in its order, and up to which revision everything counted as delivered after each. Keys
+    /// and values are not recorded. How many are kept is the replica's setting `etcd.recorder_responses`.
+    ///
+    /// Example: headwater source recorder --last 500 -o json | jq '.records[] | select(.kind == "ended")'
+    #[command(verbatim_doc_comment)]
+    Recorder {
+        /// How many; 0 for all that are kept.
+        #[arg(long, default_value_t = 50, value_name = "COUNT")]
+        last: u32,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,6 @@
 //! The commands: each asks the replica, and turns its answer into a document, a text and an exit code.
 
-use crate::arguments::{Arguments, Command, Format, NodesCommand};
+use crate::arguments::{Arguments, Command, Format, NodesCommand, SourceCommand};
 use crate::connection::Replica;
 use crate::exit::{Error, Exit};
 use crate::{dev, documents, progress};
@@ -8,6 +8,7 @@ use crate::{dev, documents, progress};
 mod holds;
 mod nodes;
 mod reading;
+mod recorder;
 mod status;
 mod validate;
 mod wait;
@@ -69,6 +70,7 @@ async fn other(asked: &Asked, command: Command) -> Result<Exit, Error> {
         Command::Get { key } => reading::get(asked, key).await,
         Command::List { kind } => reading::list(asked, kind.unwrap_or_default()).await,
         Command::Status => status::run(asked).await,
+        Command::Source { command: SourceCommand::Recorder { last } } => recorder::run(asked, last).await,
         Command::Nodes { command: None, rejects } => nodes::list(asked, rejects).await,
         Command::Nodes { command: Some(NodesCommand::Forget { node_id, instance }), .. } => {
             nodes::forget(asked, node_id, instance).await

@@ -42,4 +42,31 @@ async fn changes_of_a_silenced_watch_reach_the_node_all_the_same() {
         assert!(after.opened > before.opened, "no other watch was opened: {before:?} {after:?}");
         gone = new;
     }
+    shown_by_the_recorder(&replica).await;
+}
+
+/// W32: afterwards it is to be seen what the watch answered, and that silence certified nothing.
+async fn shown_by_the_recorder(replica: &Replica) {
+    let (status, text) = replica.command(&["source", "recorder", "--last", "0", "-o", "json"]).await;
+    assert!(status.success(), "{text}");
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let records = shown["records"].as_array().unwrap();
+    let kinds = |kind: &str| records.iter().filter(|record| record["kind"] == kind).count();
+    for kind in ["opening", "created", "events"] {
+        assert!(kinds(kind) >= 6, "{kind}: {text}");
+    }
+    assert!(kinds("ended") >= 5, "{text}");
+    let mut safe = 0;
+    for record in records {
+        let now = record["safe_revision"].as_u64().unwrap_or_default();
+        let certified = match record["kind"].as_str().unwrap() {
+            "events" => record["last_revision"].as_u64().unwrap(),
+            "progress" => record["header_revision"].as_u64().unwrap(),
+            // The full read and what was buffered meanwhile are no responses, and come with the first one.
+            _ if safe == 0 => now,
+            _ => safe,
+        };
+        assert!(safe <= now && now <= certified.max(safe), "{record} after {safe}");
+        safe = now;
+    }
 }

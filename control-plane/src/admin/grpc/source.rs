@@ -7,6 +7,8 @@ use tonic::{Request, Response, Status};
 use super::{Shared, convert};
 use crate::admin::access::Role;
 use crate::admin::status::{EnvironmentStatus, RejectSummary, Status as Whole};
+use crate::admin::unix_now_ms;
+use crate::backend::etcd::recorder::{Record, Response as Recorded, What};
 
 #[tonic::async_trait]
 impl Source for Shared {
@@ -16,6 +18,19 @@ impl Source for Shared {
     ) -> Result<Response<wire::StatusResponse>, Status> {
         self.admit(&request, Role::Viewer)?;
         Ok(Response::new(response(self.admin.status())))
+    }
+
+    async fn recorder(
+        &self,
+        request: Request<wire::RecorderRequest>,
+    ) -> Result<Response<wire::RecorderResponse>, Status> {
+        self.admit(&request, Role::Viewer)?;
+        let wire::RecorderRequest { environment, last } = request.into_inner();
+        let limit = if last == 0 { usize::MAX } else { last as usize };
+        let recorded = self.environment(&environment)?.recorded(limit);
+        let (records, written) = recorded.map_err(|refusal| super::status(&refusal))?;
+        let records = records.into_iter().map(record).collect();
+        Ok(Response::new(wire::RecorderResponse { records, written, now_unix_ms: unix_now_ms() }))
     }
 }
 
@@ -57,6 +72,42 @@ fn environment(status: EnvironmentStatus) -> wire::EnvironmentStatus {
             note: state.source.note.unwrap_or_default(),
             proof_age_ms: state.proof_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         }),
+    }
+}
+
+fn record(record: Record) -> wire::WatchRecord {
+    let shown = wire::WatchRecord {
+        number: record.number,
+        unix_ms: record.unix_ms,
+        attempt: record.attempt.0,
+        kind: record.what.label().to_owned(),
+        safe_revision: record.safe.map(|safe| safe.0),
+        ..wire::WatchRecord::default()
+    };
+    match record.what {
+        What::Opening { start, watch_id } => wire::WatchRecord { start_revision: start.0, watch_id, ..shown },
+        What::Ended { why } => wire::WatchRecord { reason: why, ..shown },
+        What::Response(response) => answered(shown, response),
+    }
+}
+
+fn answered(shown: wire::WatchRecord, response: Recorded) -> wire::WatchRecord {
+    let (first, last) = response.revisions.map_or((0, 0), |(first, last)| (first.0, last.0));
+    wire::WatchRecord {
+        cluster_id: response.header.cluster_id,
+        member_id: response.header.member_id,
+        header_revision: response.header.revision.0,
+        raft_term: response.header.raft_term,
+        watch_id: response.watch_id,
+        compact_revision: response.compact_revision.0,
+        first_revision: first,
+        last_revision: last,
+        puts: response.puts as u64,
+        deletes: response.deletes as u64,
+        bytes: response.bytes as u64,
+        fragment: response.fragment,
+        reason: response.reason,
+        ..shown
     }
 }
 

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::tracker::Settings as TrackerSettings;
 
+/// More responses of the watch than this are not kept: about 2 MB an environment.
+const MAX_RECORDED: usize = 10_000;
+
 /// How to reach etcd and how long to believe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -48,6 +51,8 @@ pub struct EtcdConfig {
     /// How often what is held is compared with etcd.
     #[serde(with = "duration")]
     pub audit_interval: Duration,
+    /// How many responses of the watch are kept for `headwater source recorder`, at most 10,000; 0 keeps none.
+    pub recorder_responses: usize,
     /// Follow members whose release loses or reorders watch events. Only an audit every 30 s stands in for it.
     pub allow_unsafe_etcd: bool,
     /// The release to assume where the user may not ask for it.
@@ -87,6 +92,7 @@ impl Default for EtcdConfig {
             resume_span: tracker.resume_span,
             reopen_interval: tracker.reopen_interval,
             audit_interval: Duration::from_secs(300),
+            recorder_responses: 1000,
             allow_unsafe_etcd: false,
             assume_version: None,
         }
@@ -132,6 +138,9 @@ impl EtcdConfig {
                 "liveness_timeout",
                 "must be at least twice progress_interval: one lost answer is no death".to_owned(),
             );
+        }
+        if self.recorder_responses > MAX_RECORDED {
+            fault("recorder_responses", format!("must be at most {MAX_RECORDED}: one answer shows them all"));
         }
         if self.audit_interval < Duration::from_secs(1) {
             fault("audit_interval", "must be at least 1s: an audit reads everything".to_owned());

@@ -5,7 +5,7 @@
 //! time is; the environment's slowness goes into the outbox, never into the stream.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -21,6 +21,7 @@ use super::load::read_page;
 use super::member::{EtcdCluster, Link};
 use super::proof::prove;
 use super::range::{KeyRange, Query};
+use super::recorder::{Recorder, What};
 use super::tracker::{Action, Attempt, Blame, Failure, Input, Member, Outbox, Tracker, WatchResponse};
 use crate::backend::{ResumePoint, Source, SourceCommand, SourceEvent, SourceState, Stage};
 
@@ -32,6 +33,7 @@ const SWEEP: Duration = Duration::from_secs(30);
 pub struct EtcdSource {
     cluster: Arc<EtcdCluster>,
     prefix: String,
+    recorder: Arc<Recorder>,
 }
 
 /// A source at work.
@@ -40,6 +42,7 @@ struct Run {
     prefix: String,
     range: KeyRange,
     tracker: Tracker,
+    recorder: Arc<Recorder>,
     started: Instant,
     events: mpsc::Sender<SourceEvent>,
     outbox: Outbox,
@@ -64,7 +67,14 @@ impl EtcdSource {
     /// The watch over `<prefix>/`.
     #[must_use]
     pub fn new(cluster: Arc<EtcdCluster>, prefix: &str) -> Self {
-        Self { cluster, prefix: prefix.trim_end_matches('/').to_owned() }
+        let recorder = Arc::new(Recorder::new(cluster.config().recorder_responses));
+        Self { cluster, prefix: prefix.trim_end_matches('/').to_owned(), recorder }
+    }
+
+    /// What its watch answers, for those who look into it later.
+    #[must_use]
+    pub const fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
     }
 }
 
@@ -80,6 +90,7 @@ impl Source for EtcdSource {
         let run = Run {
             range: KeyRange::of_prefix(&self.prefix),
             tracker: Tracker::new(self.cluster.config().tracker(), resume, rand::random()),
+            recorder: self.recorder,
             started: Instant::now(),
             cluster: self.cluster,
             prefix: self.prefix,
@@ -167,10 +178,7 @@ impl Run {
             }
             Action::OpenWatch { attempt, start, watch_id } => self.open_watch(attempt, start, watch_id),
             Action::RequestProgress { attempt } => self.request_progress(attempt),
-            Action::Drop { .. } => {
-                self.watch = None;
-                self.calls.clear();
-            }
+            Action::Drop { .. } => self.drop_attempt(),
             Action::Blame(blame) => {
                 self.cluster.metrics().ended(&self.prefix, blame);
                 self.blame = Some(blame);
@@ -209,6 +217,7 @@ impl Run {
 
     fn open_watch(&mut self, attempt: Attempt, start: headwater_model::Revision, watch_id: i64) {
         let (Some(link), range) = (self.link.clone(), self.range.clone()) else { return };
+        self.record(attempt, What::Opening { start, watch_id });
         self.calls.push(Box::pin(async move {
             match link.connection.watch(&range, start, watch_id).await {
                 Ok(watch) => Done::Opened { attempt, watch },
@@ -236,6 +245,7 @@ impl Run {
                 self.give(Input::Connected { attempt, member });
             }
             Done::Opened { attempt, watch } => self.watch = Some((attempt, watch)),
+            Done::Answer(Input::WatchEnded { attempt, failure }) => self.on_end(attempt, failure),
             Done::Answer(input) => {
                 if let Input::HeaderChecked { header, .. } = &input {
                     self.cluster.follows(header.cluster_id);
@@ -253,13 +263,37 @@ impl Run {
                 if let Some(link) = self.link.as_ref().filter(|_| !response.created && !response.cancelled) {
                     self.cluster.saw_frame(link);
                 }
+                let number = self.record(attempt, What::from(&response));
                 self.give(Input::WatchResponse { attempt, response });
+                self.recorder.judged(number, self.tracker.safe_revision());
             }
             Err(failure) => {
                 self.watch = None;
-                self.give(Input::WatchEnded { attempt, failure });
+                self.on_end(attempt, failure);
             }
         }
+    }
+
+    fn on_end(&mut self, attempt: Attempt, failure: Failure) {
+        self.record(attempt, What::from(&failure));
+        self.give(Input::WatchEnded { attempt, failure });
+    }
+
+    /// Lets the stream and all calls of an attempt go.
+    fn drop_attempt(&mut self) {
+        if let Some((attempt, _)) = self.watch.take() {
+            let note = self.tracker.state().and_then(|state| state.note.as_deref());
+            let why = format!("given up by this replica: {}", note.unwrap_or("another attempt is due"));
+            self.record(attempt, What::Ended { why });
+        }
+        self.calls.clear();
+    }
+
+    /// W32.
+    fn record(&self, attempt: Attempt, what: What) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        self.recorder.add(unix_ms, attempt, what, self.tracker.safe_revision())
     }
 
     fn tell(&mut self, mut event: SourceEvent) {
