@@ -58,19 +58,26 @@ impl Connection {
             .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
             .with_keep_alive_while_idle(false)
             .with_connect_timeout(config.connect_timeout);
-        if let (Some(user), Some(password)) = (&config.user, &config.password) {
-            options = options.with_user(user, password.expose()).with_auto_token_refresh(true);
+        if config.user.is_some() {
+            options = options.with_auto_token_refresh(true);
         }
         if config.tls.is_some() {
             options = options.with_tls(tls(config).await?);
         }
         let client = Client::connect([endpoint], Some(options)).await.map_err(failure)?;
-        Ok(Self { client, endpoint: endpoint.to_owned() })
+        let connection = Self { client, endpoint: endpoint.to_owned() };
+        connection.authenticate(config).await?;
+        Ok(connection)
     }
 
-    /// Gets a new token (W24).
-    pub(super) async fn authenticate(&self) -> Result<(), Failure> {
-        self.client.refresh_token().await.map_err(failure)
+    /// Gets a token for the password of now (W24). Where etcd asks for no user yet, none is told: whoever switches it
+    /// on has the replicas configured first.
+    pub(super) async fn authenticate(&self, config: &EtcdConfig) -> Result<(), Failure> {
+        let Some(credentials) = credentials(config).await? else { return Ok(()) };
+        match self.client.clone().update_user(Some(credentials)).await.map_err(failure) {
+            Err(failure) if failure.message.contains("authentication is not enabled") => Ok(()),
+            authenticated => authenticated,
+        }
     }
 
     /// What the member says of itself; a denied Status is an answer too.
@@ -234,6 +241,20 @@ impl Watch {
     pub(super) async fn request_progress(&mut self) -> Result<(), Failure> {
         self.requests.request_progress().await.map_err(failure)
     }
+}
+
+async fn credentials(config: &EtcdConfig) -> Result<Option<(String, String)>, Failure> {
+    let Some(user) = &config.user else { return Ok(None) };
+    let password = match (&config.password, &config.password_file) {
+        (Some(password), _) => password.expose().clone(),
+        (None, Some(file)) => {
+            let text = String::from_utf8(read(file).await?);
+            let unreadable = |_| Failure::new(Fault::Other, format!("{} is no text", file.display()));
+            text.map_err(unreadable)?.trim_end_matches(['\r', '\n']).to_owned()
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some((user.clone(), password)))
 }
 
 async fn tls(config: &EtcdConfig) -> Result<TlsOptions, Failure> {

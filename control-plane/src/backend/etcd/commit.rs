@@ -117,6 +117,18 @@ impl EtcdCommit {
 impl Commit for EtcdCommit {
     async fn commit(&self, transaction: Transaction) -> Result<Committed, CommitError> {
         within_limits(&transaction)?;
+        match self.commit_once(&transaction).await {
+            // For certain nothing was written. The connection is another one now, with the credentials of now.
+            Err(CommitError::Refused(_)) if self.cluster.config().user.is_some() => {
+                self.commit_once(&transaction).await
+            }
+            ended => ended,
+        }
+    }
+}
+
+impl EtcdCommit {
+    async fn commit_once(&self, transaction: &Transaction) -> Result<Committed, CommitError> {
         let limit = self.cluster.config().request_timeout;
         let unavailable = |failure: Failure| match failure.fault {
             Fault::Denied | Fault::Token => CommitError::Refused(failure.message),
@@ -126,11 +138,11 @@ impl Commit for EtcdCommit {
         let timed_out = || Failure::new(Fault::Timeout, "no member answered in time");
         let connection = opened.unwrap_or_else(|_| Err(timed_out())).map_err(unavailable)?;
         // From here on a missing answer proves nothing.
-        match timeout(limit, connection.commit(&self.range, &transaction)).await {
+        match timeout(limit, connection.commit(&self.range, transaction)).await {
             Ok(Ok(TxnEnd::Committed(committed))) => Ok(committed),
             Ok(Ok(TxnEnd::Conflict)) => Err(CommitError::Conflict),
             Ok(Err(failure)) => {
-                if matches!(failure.fault, Fault::Transport | Fault::NoLeader) {
+                if failure.is_of_the_connection() {
                     self.cluster.drop_side().await;
                 }
                 Err(commit_error(failure))

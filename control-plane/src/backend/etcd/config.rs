@@ -21,8 +21,10 @@ pub struct EtcdConfig {
     pub endpoints: Vec<String>,
     /// The user, where etcd asks for one.
     pub user: Option<String>,
-    /// Its password.
+    /// Its password; or
     pub password: Option<Secret<String>>,
+    /// the file that holds it, read again at each connection and whenever etcd wants to know again.
+    pub password_file: Option<PathBuf>,
     /// For `https` endpoints.
     pub tls: Option<TlsConfig>,
     /// For opening a connection, its first answer included.
@@ -82,6 +84,7 @@ impl Default for EtcdConfig {
             endpoints: Vec::new(),
             user: None,
             password: None,
+            password_file: None,
             tls: None,
             connect_timeout: tracker.connect_timeout,
             request_timeout: Duration::from_secs(5),
@@ -115,8 +118,11 @@ impl EtcdConfig {
                 fault(&format!("endpoints[{index}]"), message);
             }
         }
-        if self.user.is_some() != self.password.is_some() {
-            fault("user", "user and password go together: set both or neither".to_owned());
+        if self.user.is_some() != (self.password.is_some() || self.password_file.is_some()) {
+            fault("user", "user and password (or password_file) go together: set both or neither".to_owned());
+        }
+        if self.password.is_some() && self.password_file.is_some() {
+            fault("password_file", "password is set as well: keep one of them".to_owned());
         }
         if let Some(tls) = &self.tls {
             if tls.ca.as_os_str().is_empty() {

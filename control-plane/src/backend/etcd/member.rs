@@ -18,7 +18,7 @@ use super::client::Connection;
 use super::config::EtcdConfig;
 use super::metrics::Metrics;
 use super::range::{Answer, KeyRange, Query};
-use super::tracker::{Blame, Failure, Fault, Member};
+use super::tracker::{Blame, Failure, Fault, Member, MemberVersion};
 
 /// How long the second connection is kept without use.
 const IDLE: Duration = Duration::from_secs(60);
@@ -100,15 +100,26 @@ impl EtcdCluster {
         };
         // W24: authenticated anew before the next create.
         if link.stale_token.swap(false, Ordering::Relaxed) {
-            link.connection.authenticate().await?;
+            link.connection.authenticate(&self.config).await?;
         }
-        match link.connection.status().await {
+        match self.status(&link.connection).await {
             Ok(member) => Ok((link, member)),
             Err(failure) => {
                 self.blame(Some(&link), Blame::Member).await;
                 Err(failure)
             }
         }
+    }
+
+    /// What a member says of itself. A refusal may mean that etcd has begun to ask for a user since: told who asks, it
+    /// may answer.
+    async fn status(&self, connection: &Connection) -> Result<Member, Failure> {
+        let member = connection.status().await?;
+        if self.config.user.is_none() || matches!(member.version, MemberVersion::Known(_)) {
+            return Ok(member);
+        }
+        connection.authenticate(&self.config).await?;
+        connection.status().await
     }
 
     /// Draws the consequences of an attempt's end for the connection and the member in turn.
@@ -158,15 +169,18 @@ impl EtcdCluster {
         limit: Duration,
     ) -> Result<Answer, Failure> {
         let members = u32::try_from(self.config.endpoints.len()).unwrap_or(1).max(1);
+        let end = Instant::now() + limit;
         let mut last = Failure::new(Fault::Other, "etcd.endpoints is empty");
-        for _ in 0..members {
+        // One try more than there are members: a token that is no longer accepted costs one.
+        for _ in 0..=members {
             let one = async { self.side().await?.range(range, query).await };
-            last = match timeout(limit / members, one).await {
+            let left = end.saturating_duration_since(Instant::now());
+            last = match timeout(left.min(limit / members), one).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::new(Fault::Timeout, "no answer in time"),
             };
-            if !matches!(last.fault, Fault::Transport | Fault::NoLeader | Fault::Timeout) {
+            if !last.is_of_the_connection() {
                 break;
             }
             self.drop_side().await;
@@ -190,7 +204,7 @@ impl EtcdCluster {
     async fn open_side(&self, endpoint: &str) -> Result<Connection, Failure> {
         debug!(endpoint, "opening the second connection to etcd");
         let connection = Connection::open(endpoint, &self.config).await?;
-        let member = connection.status().await?;
+        let member = self.status(&connection).await?;
         let expected = self.cluster_id.load(Ordering::Relaxed);
         if expected != 0 && member.cluster_id != 0 && member.cluster_id != expected {
             return Err(Failure::new(

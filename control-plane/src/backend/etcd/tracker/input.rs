@@ -372,6 +372,15 @@ impl Failure {
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self { fault, message: message.into() }
     }
+
+    /// Whether another connection may have another answer: to another member, or with a new token.
+    #[must_use]
+    pub const fn is_of_the_connection(&self) -> bool {
+        matches!(
+            self.fault,
+            Fault::Transport | Fault::NoLeader | Fault::Timeout | Fault::Token | Fault::Denied
+        )
+    }
 }
 
 impl fmt::Display for Failure {
