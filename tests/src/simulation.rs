@@ -21,6 +21,7 @@ pub mod schedule;
 pub mod shell;
 pub mod south;
 pub mod truth;
+pub mod waiting;
 pub mod workload;
 pub mod world;
 

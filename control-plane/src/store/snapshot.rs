@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use headwater_model::mutant;
 use headwater_model::{Change, Content, Digest, Key, Lineage, Resource, Revision, Version};
 use headwater_proto::convert::encode_change;
 use imbl::{OrdMap, OrdSet};
@@ -186,7 +187,7 @@ impl Snapshot {
     /// gone before it, and another replica may have brought it to a node meanwhile.
     #[must_use]
     pub fn is_unread(&self, base: Revision) -> bool {
-        self.gaps.iter().any(|gap| gap.from < base && base < gap.at)
+        self.gaps.iter().any(|gap| gap.from < base && base < gap.at) && !mutant::planted("unread-base-taken")
     }
 
     /// What changed since `base`, or nothing when deletions are not known so far back.
@@ -238,7 +239,9 @@ impl Snapshot {
     /// Deletes a key; `false` when it was not held. Its tombstone stands in both cases: batches are merged by key, so
     /// it may have come and gone between two of them, and a node that another replica served may hold it.
     pub(super) fn bury(&mut self, key: &Key, revision: Revision) -> bool {
-        self.bury_absent(key, revision);
+        if self.held.contains_key(key) || !mutant::planted("absent-key-not-buried") {
+            self.bury_absent(key, revision);
+        }
         let Some(old) = self.held.remove(key) else {
             return false;
         };

@@ -17,6 +17,22 @@ pub const NAMES: &[&str] = &[
     "node-lowers-generation",
     "durable-acked-before-sync",
     "wait-ignores-rejects",
+    "header-certifies",
+    "created-certifies",
+    "parts-delivered-one-by-one",
+    "silence-is-idleness",
+    "resumed-at-the-compact-revision",
+    "rewind-not-looked-for",
+    "content-proof-not-judged",
+    "watch-from-the-head",
+    "load-installed-after-page-one",
+    "events-during-a-load-lost",
+    "came-and-went-is-nothing",
+    "absent-key-not-buried",
+    "unread-base-taken",
+    "unproven-is-a-step",
+    "degraded-replica-changes-nodes",
+    "approval-for-any-jump",
 ];
 
 #[cfg(headwater_mutants)]

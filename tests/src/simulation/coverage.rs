@@ -47,6 +47,7 @@ pub const EXPECTED: &[&str] = &[
     "fault/restart",
     "fault/restore",
     "fault/slow-reader",
+    "fault/slow-writer",
     "fault/stall",
     "fault/swallow",
     "fleet/outdated",

@@ -35,6 +35,8 @@ pub enum Fault {
     LazySender,
     /// The replica takes one response at a time.
     SlowReader,
+    /// The replica's writer does not get to run, its source does.
+    SlowWriter,
     /// The replica's process stands still.
     Pause,
     /// The replica's process ends without a word and starts again.
@@ -59,6 +61,7 @@ pub const FAULTS: &[Fault] = &[
     Fault::NoProgress,
     Fault::LazySender,
     Fault::SlowReader,
+    Fault::SlowWriter,
     Fault::Pause,
     Fault::Crash,
     Fault::Burst,
@@ -96,6 +99,7 @@ impl Fault {
             Self::NoProgress => "fault/no-progress",
             Self::LazySender => "fault/lazy-sender",
             Self::SlowReader => "fault/slow-reader",
+            Self::SlowWriter => "fault/slow-writer",
             Self::Pause => "fault/pause",
             Self::Crash => "fault/crash",
             Self::Burst => "fault/burst",

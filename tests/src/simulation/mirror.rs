@@ -20,6 +20,8 @@ pub struct Mirror {
     cluster_id: u64,
     /// The history that was last held against the truth.
     epoch: Epoch,
+    /// Whether it is given events merged and late.
+    lags: bool,
 }
 
 // === impl Mirror ===
@@ -28,7 +30,13 @@ impl Mirror {
     /// Holds nothing.
     #[must_use]
     pub fn empty(epoch: Epoch) -> Self {
-        Self { facts: Facts::new(), safe: None, cluster_id: 0, epoch }
+        Self { facts: Facts::new(), safe: None, cluster_id: 0, epoch, lags: false }
+    }
+
+    /// The same, of a listener that is given events as they come, or merged and late.
+    #[must_use]
+    pub fn lagging(self, lags: bool) -> Self {
+        Self { lags, ..self }
     }
 
     /// The safe revision.
@@ -134,8 +142,9 @@ impl Mirror {
             }
             (Continuity::Rewound { evidence }, Some(safe)) => {
                 coverage.reached("continuity/rewound");
-                // It may have been proven in a history that has been replaced since.
-                if truth.since(self.epoch).all(|epoch| same(epoch, safe)) {
+                // It may have been proven in a history that has been replaced since, and over what a writer that lags
+                // behind its source was never given.
+                if !self.lags && truth.since(self.epoch).all(|epoch| same(epoch, safe)) {
                     return Err(format!("the history was never replaced, but is called rewound: {evidence}"));
                 }
             }

@@ -10,13 +10,16 @@ use super::link::Link;
 use super::mirror::Mirror;
 use super::random::Random;
 use super::truth::Epoch;
+use super::waiting::Waiting;
 
 /// A replica.
 #[derive(Debug)]
 pub struct Replica {
     /// The core under test.
     pub tracker: Tracker,
-    /// What its events add up to.
+    /// What its tracker's events add up to.
+    pub source: Mirror,
+    /// What its writer was given of them.
     pub mirror: Mirror,
     /// Which life this is.
     pub incarnation: u64,
@@ -34,6 +37,10 @@ pub struct Replica {
     pub paused_until: Duration,
     /// What arrived meanwhile.
     pub inbox: VecDeque<Input>,
+    /// What its source has for its writer.
+    pub waiting: Waiting,
+    /// Its writer takes nothing until then.
+    pub writer_until: Duration,
     /// How many responses of a stream may be on their way.
     pub window: usize,
     /// When it is to be woken, as planned.
@@ -67,7 +74,8 @@ impl Replica {
         let settings = settings(random, bulky);
         Self {
             tracker: Tracker::new(settings.clone(), None, random.next()),
-            mirror: Mirror::empty(epoch),
+            source: Mirror::empty(epoch),
+            mirror: Mirror::empty(epoch).lagging(true),
             incarnation: 0,
             attempt: Attempt::default(),
             epochs: BTreeMap::new(),
@@ -76,6 +84,8 @@ impl Replica {
             blame: None,
             paused_until: Duration::ZERO,
             inbox: VecDeque::new(),
+            waiting: Waiting::default(),
+            writer_until: Duration::ZERO,
             window: 64,
             wake: Duration::MAX,
             spins: 0,
@@ -87,7 +97,8 @@ impl Replica {
     /// Ends without a word and starts from what its file held, if it held anything.
     pub fn crash(&mut self, random: &mut Random, mirror: Mirror, resume: Option<ResumePoint>) {
         self.finish();
-        self.mirror = mirror;
+        self.source = mirror.clone().lagging(false);
+        self.mirror = mirror.lagging(true);
         self.tracker = Tracker::new(self.settings.clone(), resume, random.next());
         self.incarnation += 1;
         self.attempt = Attempt::default();
@@ -96,6 +107,8 @@ impl Replica {
         self.blame = None;
         self.paused_until = Duration::ZERO;
         self.inbox.clear();
+        self.waiting = Waiting::default();
+        self.writer_until = Duration::ZERO;
         self.wake = Duration::MAX;
     }
 

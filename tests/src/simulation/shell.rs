@@ -11,6 +11,7 @@ use headwater_control_plane::backend::etcd::tracker::{
 use headwater_control_plane::backend::{Entry, KeyEvent, SourceEvent, Stage};
 use headwater_model::{Digest, Revision};
 
+use super::coverage::Coverage;
 use super::etcd::{Origin, PREFIX};
 use super::replica::Connection;
 use super::world::{What, World};
@@ -330,10 +331,26 @@ impl World {
         self.trace(|| format!("replica {replica}: {event:?}"));
         let state = &mut self.replicas[replica];
         let epoch = state.epochs.get(&state.attempt).copied().unwrap_or_else(|| self.etcd.truth.epoch());
-        if let Err(wrong) = state.mirror.take(&event, epoch, &self.etcd.truth, &mut self.coverage) {
+        if let Err(wrong) = state.source.take(&event, epoch, &self.etcd.truth, &mut self.coverage) {
             self.violation(format!("replica {replica}: {wrong}"));
         }
-        self.taken(replica, event);
+        self.replicas[replica].waiting.push(event, epoch);
+        self.hand_over(replica);
+    }
+
+    /// Gives a replica's writer what its source has for it, if it gets to run.
+    pub(super) fn hand_over(&mut self, replica: usize) {
+        let now = self.schedule.now();
+        while now >= self.replicas[replica].writer_until {
+            let state = &mut self.replicas[replica];
+            let Some((event, epoch)) = state.waiting.pop() else { return };
+            let epoch = epoch.unwrap_or_else(|| self.etcd.truth.epoch());
+            let mut seen = Coverage::default();
+            if let Err(wrong) = state.mirror.take(&event, epoch, &self.etcd.truth, &mut seen) {
+                self.violation(format!("replica {replica}: its writer: {wrong}"));
+            }
+            self.taken(replica, event);
+        }
     }
 }
 

@@ -68,6 +68,11 @@ pub enum What {
         /// In which life.
         incarnation: u64,
     },
+    /// A writer that stood still goes on.
+    Writes {
+        /// Whose.
+        replica: usize,
+    },
     /// A process that stood still goes on.
     GoesOn {
         /// Which.
@@ -207,6 +212,7 @@ impl World {
             What::Arrives { origin, call } => self.arrives(origin, call),
             What::Answers { origin, via, input } => self.answers(origin, via, *input),
             What::Wakes { replica, incarnation } => self.wakes(replica, incarnation),
+            What::Writes { replica } => self.hand_over(replica),
             What::GoesOn { replica } => self.goes_on(replica),
             What::South(south) => self.south(south),
         }
@@ -296,6 +302,10 @@ impl World {
                 state.window = 1;
                 state.connection.down.stall(until);
                 self.schedule.at(until, What::Quick { replica });
+            }
+            Fault::SlowWriter => {
+                self.replicas[replica].writer_until = until;
+                self.schedule.at(until, What::Writes { replica });
             }
             Fault::Pause => {
                 self.replicas[replica].paused_until = until;

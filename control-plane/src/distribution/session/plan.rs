@@ -1,6 +1,6 @@
 //! What a node needs next, from where it is and what is served.
 
-use headwater_model::{Generation, Version};
+use headwater_model::{Generation, Version, mutant};
 use headwater_proto::config::TransferReason;
 
 use crate::distribution::publication::Publication;
@@ -47,7 +47,7 @@ pub(super) fn next(
             Next::Wait(Waiting::Degraded)
         };
     };
-    if !publication.is_live() {
+    if !publication.is_live() && !mutant::planted("degraded-replica-changes-nodes") {
         return Next::Wait(Waiting::Degraded);
     }
     let (ours, theirs) = (target.lineage.generation, held.lineage.generation);
@@ -75,7 +75,7 @@ pub(super) fn next(
     if held.revision < serving.deletions_known_since() || serving.is_unread(held.revision) {
         return jump(TransferReason::TooOld);
     }
-    let unproven = serving.unproven_since(held.revision);
+    let unproven = serving.unproven_since(held.revision) && !mutant::planted("unproven-is-a-step");
     let reason = if unproven { TransferReason::Reloaded } else { TransferReason::Step };
     let mut plan = full(reason, Some(held), publication, now_unix);
     plan.base = Some((held.revision, held.digest));

@@ -79,7 +79,11 @@ impl World {
     /// Whether an operator let a jump pass.
     pub(super) fn is_approved(&self, from: &Version, to: &Version) -> bool {
         let unix = self.unix();
-        self.fleet.approvals.iter().any(|approval| approval.covers(from, to, unix))
+        // Not by the code under test.
+        self.fleet.approvals.iter().any(|approval| {
+            let bases = approval.from == from.lineage && from.revision <= approval.base_at_most;
+            bases && approval.to == to.lineage && unix < approval.expires_unix
+        })
     }
 
     /// What a node acknowledges is true.

@@ -12,7 +12,15 @@ pub struct Line {
     lineage: Option<Lineage>,
     digests: OrdMap<u64, Digest>,
     /// Below the first and up to the second nothing was read: a reload lies between.
-    gaps: Vec<(u64, u64)>,
+    gaps: Vec<Gap>,
+}
+
+/// A reload.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    from: u64,
+    to: u64,
+    proven: bool,
 }
 
 // === impl Line ===
@@ -30,7 +38,8 @@ impl Line {
         } else if matches!(continuity, Some(Continuity::Proven | Continuity::Unproven))
             && let Some((last, _)) = self.digests.get_max()
         {
-            self.gaps.push((*last, version.revision.0));
+            let proven = continuity == Some(&Continuity::Proven);
+            self.gaps.push(Gap { from: *last, to: version.revision.0, proven });
         }
         self.digests.insert(version.revision.0, version.digest);
     }
@@ -51,6 +60,14 @@ impl Line {
     pub fn lies_in_a_gap(&self, version: &Version) -> bool {
         let revision = version.revision.0;
         self.lineage.as_ref() == Some(&version.lineage)
-            && self.gaps.iter().any(|(from, to)| *from < revision && revision < *to)
+            && self.gaps.iter().any(|gap| gap.from < revision && revision < gap.to)
+    }
+
+    /// Whether a reload that could not be proven lies between two versions, the first of which is of this history.
+    #[must_use]
+    pub fn is_broken_between(&self, held: &Version, target: &Version) -> bool {
+        let mut between =
+            self.gaps.iter().filter(|gap| held.revision.0 < gap.to && gap.to <= target.revision.0);
+        self.lineage.as_ref() == Some(&held.lineage) && between.any(|gap| !gap.proven)
     }
 }

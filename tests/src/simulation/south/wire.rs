@@ -46,6 +46,15 @@ impl World {
             if let Some(held) = held.filter(|held| begin.base.is_some() && line.lies_in_a_gap(held)) {
                 wrong = Some(format!("it takes {held:?} as a base, of which it has read nothing"));
             }
+            if let Some(held) = held.filter(|held| {
+                begin.reason == TransferReason::Step && line.is_broken_between(held, &begin.target)
+            }) {
+                wrong = Some(format!("a step from {held:?} leads across a reload that could not be proven"));
+            }
+            if held.is_some() && !self.fleet.planes[replica].publication.is_live() {
+                wrong =
+                    Some(format!("it changes a node that holds {held:?}, and is not proven alive itself"));
+            }
             if stream.wire.begun.replace(begin.target.clone()).is_some() {
                 wrong = Some("a transfer inside a transfer".to_owned());
             }

@@ -1,6 +1,7 @@
 //! Puts the parts of one change together and checks the order of what a stream delivers.
 
 use headwater_model::Revision;
+use headwater_model::mutant::planted;
 
 use super::input::WatchResponse;
 use crate::backend::KeyEvent;
@@ -50,7 +51,7 @@ impl Assembly {
             return Assembled::TooLarge;
         }
         self.parts.extend(response.events);
-        if response.fragment {
+        if response.fragment && !planted("parts-delivered-one-by-one") {
             self.header_revision = Some(response.header.revision);
             return Assembled::Pending;
         }

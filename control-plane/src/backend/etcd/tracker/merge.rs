@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use headwater_model::Revision;
+use headwater_model::mutant::planted;
 
 use crate::backend::{Batch, KeyEvent};
 
@@ -24,6 +25,10 @@ impl Merged {
         self.revision = self.revision.max(batch.revision);
         for event in batch.events {
             self.taken += 1;
+            let deleted = matches!(event, KeyEvent::Delete { .. });
+            if deleted && planted("came-and-went-is-nothing") && self.newest.remove(event.key()).is_some() {
+                continue;
+            }
             self.newest.insert(event.key().clone(), (self.taken, event));
         }
     }

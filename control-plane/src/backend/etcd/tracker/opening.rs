@@ -97,7 +97,7 @@ impl Tracker {
             );
             return self.suspect(now, evidence);
         }
-        if header.revision < held.revision {
+        if header.revision < held.revision && !planted("rewind-not-looked-for") {
             let evidence =
                 format!("etcd is at revision {}, revision {} was delivered", header.revision, held.revision);
             return self.suspect(now, evidence);
@@ -143,8 +143,10 @@ impl Tracker {
         }
         let Some(held) = &self.held else { return };
         match held.judge(proof) {
-            Verdict::Different(evidence) => self.suspect(now, evidence),
-            Verdict::Same => {
+            Verdict::Different(evidence) if !planted("content-proof-not-judged") => {
+                self.suspect(now, evidence);
+            }
+            Verdict::Same | Verdict::Different(_) => {
                 self.doubt = None;
                 self.go_on(now, held.revision);
             }
@@ -219,7 +221,8 @@ impl Tracker {
         let watch_id = WATCH_ID_BASE + self.attempt.0 as i64;
         self.phase = Phase::Watching;
         self.stream = Some(Stream::new(now, safe, watch_id, behind, &self.settings));
-        self.out.push(Action::OpenWatch { attempt: self.attempt, start: safe, watch_id });
+        let start = if planted("watch-from-the-head") { self.checked.revision.next() } else { safe };
+        self.out.push(Action::OpenWatch { attempt: self.attempt, start, watch_id });
         if planted("progress-before-created") {
             self.out.push(Action::RequestProgress { attempt: self.attempt });
         }
@@ -228,7 +231,7 @@ impl Tracker {
     /// Asks for the next page, or installs the load.
     pub(super) fn next_page(&mut self, now: Duration) {
         let Some(loading) = &mut self.loading else { return };
-        if !loading.more {
+        if !loading.more || planted("load-installed-after-page-one") {
             return self.install();
         }
         loading.page_until = Some(now + self.settings.page_timeout);
@@ -245,7 +248,8 @@ impl Tracker {
         let (Some(loading), Some(stream)) = (self.loading.take(), &self.stream) else { return };
         let (cluster_id, certified) = (self.checked.cluster_id, stream.safe);
         let mut held = Held::from_entries(cluster_id, loading.revision, &loading.entries);
-        let batch = (!loading.meanwhile.is_empty()).then(|| loading.meanwhile.into_batch());
+        let waited = !loading.meanwhile.is_empty() && !planted("events-during-a-load-lost");
+        let batch = waited.then(|| loading.meanwhile.into_batch());
         self.counters.loads += 1;
         self.must_reload = None;
         self.load_restarts = 0;
@@ -322,6 +326,17 @@ impl Tracker {
             Fault::Compacted | Fault::Future | Fault::TooLarge | Fault::Other => {
                 self.fail(now, Blame::Stream, &failure.message);
             }
+        }
+    }
+
+    /// The mutant: a compacted watch goes on where it can, and what was deleted before stays.
+    #[cfg(headwater_mutants)]
+    pub(super) fn resume_at(&mut self, now: Duration, revision: Revision) {
+        self.fail(now, Blame::Stream, "a mutant goes on at the compact revision");
+        if let Some(held) = &mut self.held {
+            held.revision = held.revision.max(revision);
+            let safe = held.revision;
+            self.emit(SourceEvent::Progress(safe));
         }
     }
 

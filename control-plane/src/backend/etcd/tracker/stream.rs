@@ -93,6 +93,9 @@ impl Tracker {
     /// DESIGN 4.3: how long this stream may be silent.
     fn silence_limit(&self, stream: &Stream) -> Duration {
         let settings = &self.settings;
+        if planted("silence-is-idleness") {
+            return Duration::from_secs(u64::from(u32::MAX));
+        }
         let limit = if stream.framed || !stream.behind {
             settings.liveness_timeout
         } else {
@@ -165,6 +168,10 @@ impl Tracker {
         }
         // W17: fields before words.
         if response.compact_revision > Revision::ZERO {
+            #[cfg(headwater_mutants)]
+            if planted("resumed-at-the-compact-revision") {
+                return self.resume_at(now, response.compact_revision);
+            }
             return self.restart_load(now, "the watch was cancelled: what it needs next has been compacted");
         }
         if response.cancelled {
@@ -174,7 +181,11 @@ impl Tracker {
             return;
         }
         if response.created {
-            return self.on_created(now);
+            self.on_created(now);
+            if planted("created-certifies") {
+                self.certify_header(response.header.revision);
+            }
+            return;
         }
         if response.events.is_empty() && !response.fragment {
             self.on_progress(now, &response);
@@ -299,16 +310,29 @@ impl Tracker {
         self.emit(SourceEvent::Progress(revision));
     }
 
+    /// The mutants: a header that is ahead of what was delivered moves the safe revision.
+    fn certify_header(&mut self, header: Revision) {
+        if self.stream.as_ref().is_some_and(|stream| header > stream.safe) {
+            self.certify(header);
+        }
+    }
+
     fn on_events(&mut self, now: Duration, response: WatchResponse) {
         let Some(stream) = &mut self.stream else { return };
         if stream.created.is_none() {
             return self.violate(now, "events came before the watch was created");
         }
+        let header = response.header.revision;
         let assembled = stream.assembly.take(response);
         self.on_frame(now);
         match assembled {
             Assembled::Pending => {}
-            Assembled::Complete(events) => self.deliver(now, events),
+            Assembled::Complete(events) => {
+                self.deliver(now, events);
+                if planted("header-certifies") {
+                    self.certify_header(header);
+                }
+            }
             Assembled::Violation(what) => self.violate(now, &what),
             // W13: by pages, not by resuming at the same revision for ever.
             Assembled::TooLarge => {
