@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -68,6 +69,14 @@ pub enum StartError {
     /// The join token cannot be read or sent.
     #[error("control_plane.token: {0}")]
     Token(String),
+    /// The node has nowhere to keep its last known good.
+    #[error("data_dir: {} cannot be used ({source}): make it writable, or name another", directory.display())]
+    Data {
+        /// The directory.
+        directory: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The keyring is none.
     #[error("data_encryption.keyring: {0}")]
     Keyring(String),
@@ -132,6 +141,10 @@ pub struct StartFaults(pub Vec<StartError>);
 /// Every static fault that was found.
 pub async fn bind(config: &NodeConfig) -> Result<Bound, StartFaults> {
     let mut faults = Faults::default();
+    let directory = &config.data_dir;
+    let created = std::fs::create_dir_all(directory);
+    let created =
+        faults.note(created.map_err(|source| StartError::Data { directory: directory.clone(), source }));
     let health = faults.note(listen("health", config.listen.health).await);
     let control = faults.note(listen("dumps", config.listen.control).await);
     let tls = config.control_plane.tls.as_ref().map(|files| ClientTls::load(files, &[b"h2"]));
@@ -141,8 +154,8 @@ pub async fn bind(config: &NodeConfig) -> Result<Bound, StartFaults> {
     let supervisor = Supervisor::new("data-plane");
     let mut registry = telemetry::registry();
     let gateway = faults.note(Gateway::bind(config, &supervisor, &mut registry));
-    let (Some(health), Some(control), Some(tls), Some(token), Some(context), Some(gateway)) =
-        (health, control, tls, token, context, gateway)
+    let (Some(()), Some(health), Some(control), Some(tls), Some(token), Some(context), Some(gateway)) =
+        (created, health, control, tls, token, context, gateway)
     else {
         return Err(StartFaults(faults.0));
     };

@@ -56,7 +56,15 @@ pub(crate) struct Connection {
     )]
     pub(crate) server: String,
     /// The key to prove yourself with, instead of a client certificate.
-    #[arg(long, global = true, env = "HEADWATER_KEY", hide_env_values = true)]
+    // An id of its own: `get`, `put` and `delete` have a KEY too, and one id would be one value.
+    #[arg(
+        id = "caller_key",
+        long = "key",
+        global = true,
+        env = "HEADWATER_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
     pub(crate) key: Option<String>,
     /// Who may have signed the replica's certificate (PEM).
     #[arg(long, global = true, env = "HEADWATER_CACERT", value_name = "FILE")]
@@ -339,6 +347,36 @@ mod tests {
         let help = Arguments::command().render_long_help().to_string();
         for line in exit::HELP.lines() {
             assert!(help.contains(line.trim()), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_callers_key_is_not_the_resources() {
+        for rest in [&["get", "routes/1"][..], &["put", "routes/1", "{}"], &["delete", "routes/1"]] {
+            let arguments = [&["headwater", "--key", "secret"], rest].concat();
+            let parsed = Arguments::try_parse_from(arguments).unwrap();
+            assert_eq!(parsed.connection.key.as_deref(), Some("secret"), "{rest:?}");
+            let (Command::Get { key } | Command::Put { key, .. } | Command::Delete { key, .. }) =
+                parsed.command
+            else {
+                panic!("{rest:?}")
+            };
+            assert_eq!(key, "routes/1");
+        }
+    }
+
+    #[test]
+    fn no_argument_of_a_command_takes_the_place_of_a_global_one() {
+        let whole = Arguments::command();
+        let globals: Vec<_> = whole.get_arguments().filter(|argument| argument.is_global_set()).collect();
+        assert!(globals.len() > 5);
+        let mut commands: Vec<_> = whole.get_subcommands().collect();
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands());
+            for argument in command.get_arguments() {
+                let taken = globals.iter().any(|global| global.get_id() == argument.get_id());
+                assert!(!taken, "{} of {}", argument.get_id(), command.get_name());
+            }
         }
     }
 
