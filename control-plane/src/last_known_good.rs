@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_durable::{Fault, Format, Kept};
+use headwater_durable::{Fault, Format, Kept, Keys};
 use headwater_model::{Content, Digest, Generation, Key, Lineage, Resource, Revision, Version};
 use imbl::OrdMap;
 
@@ -278,7 +278,7 @@ impl LastKnownGood {
     /// When the device fails to read. Anything else is among [`Opened::faults`].
     pub fn open(path: &Path, prefix: &str) -> Result<(Self, Opened), Error> {
         let format = Format::new("replica-lkg", FORMAT);
-        let (kept, faults) = Kept::open(path, format, State::empty(prefix.into()))?;
+        let (kept, faults) = Kept::open(path, format, &Keys::default(), State::empty(prefix.into()))?;
         let wanted: State = kept.written().clone();
         let saved = wanted.present.then(|| wanted.saved.clone());
         let opened = Opened { saved, faults: sentences(&faults), writer: kept.is_writer() };

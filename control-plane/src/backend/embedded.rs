@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_durable::{Error, Format, Judgement, Log, Opened};
+use headwater_durable::{Error, Format, Judgement, Keys, Log, Opened};
 use headwater_model::Generation;
 use headwater_process::Supervisor;
 use headwater_process::supervisor::Policy;
@@ -132,13 +132,14 @@ impl EmbeddedStore {
 /// Reads the file's groups.
 fn read(file: &Path) -> Result<(Opened, Loader), Error> {
     let mut loader = Loader::new(Limits::ETCD);
-    let opened = Log::open(file, Format::new("embedded", 1), &mut |group| match loader.take(group) {
+    let mut take = |group: &[Vec<u8>]| match loader.take(group) {
         Ok(()) => Judgement::Take,
         Err(misread) if loader.is_empty() => {
             Judgement::SetAside { reason: "unreadable", why: misread.to_string() }
         }
         Err(misread) => Judgement::Refuse(misread.to_string()),
-    })?;
+    };
+    let opened = Log::open(file, Format::new("embedded", 1), &Keys::default(), &mut take)?;
     Ok((opened, loader))
 }
 

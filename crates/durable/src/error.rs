@@ -34,6 +34,13 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The file is not under the first of the keys, so that nothing may be added to it. Only
+    /// [`Log::rewrite`](crate::Log::rewrite) brings it under that key.
+    #[error("{path} is not under the first key: it must be rewritten")]
+    Outdated {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another process holds the lock: this one only reads.
     #[error("{path} belongs to another process: its lock is held")]
     ReadOnly {
@@ -68,6 +75,13 @@ pub enum Fault {
         /// The file.
         path: PathBuf,
         /// Why it cannot be written.
+        why: String,
+    },
+    /// The file is not under the first of the keys, and could not be rewritten under it now.
+    Outdated {
+        /// The file.
+        path: PathBuf,
+        /// Why it could not be rewritten.
         why: String,
     },
     /// The file was of no use, and the one from before its last rewrite took its place.
@@ -114,6 +128,10 @@ impl fmt::Display for Fault {
                 }
             }
             Self::ReadOnly { path, why } => write!(f, "{} is only read: {why}", path.display()),
+            Self::Outdated { path, why } => {
+                let path = path.display();
+                write!(f, "{path} is not under the first key yet ({why}): keep the older keys until it is")
+            }
             Self::Previous { path } => {
                 write!(f, "{} was replaced by the file from before its last rewrite", path.display())
             }

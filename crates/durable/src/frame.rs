@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! header  magic 8 · framing u32 · kind 16 · version u32 · salt u64 · crc32c u32                     (44 bytes)
+//! seal    key id 8 · random 16 · crc32c u32                        (28 bytes, in files of framing 2 alone)
 //! frame   mark u8 · length u32 · head check u32 · payload · body check u32        (13 bytes and the payload)
 //! ```
 //!
@@ -10,19 +11,29 @@
 //! from file to file), and the body check from the head check. So a whole frame in the wrong place, or left over from
 //! an older file, does not count, and a length is trusted before its payload is there: a file that ends inside a
 //! frame is told apart from a damaged one.
+//!
+//! Framing 1 is plain. In framing 2 ([`seal`](crate::seal)) each group begins with a frame `S` of 16 random bytes, the
+//! payload of a record is sealed and ends with a tag of 16 bytes, and that of a commit is such a tag alone.
 
 use std::io::{self, Read};
 
 use crate::error::Error;
+use crate::seal::{KEY_ID_BYTES, KeyId, SALT_BYTES, TAG_BYTES};
 
 /// Starts every file of this crate.
 pub const MAGIC: [u8; 8] = *b"headwtr\n";
 
-/// The version of headers and frames.
-pub const FRAMING: u32 = 1;
+/// The version of headers and frames of plain files.
+pub const PLAIN: u32 = 1;
 
-/// The size of a header.
+/// The version of headers and frames of sealed files.
+pub const SEALED: u32 = 2;
+
+/// The size of a plain file's header.
 pub const HEADER_BYTES: usize = 44;
+
+/// What the header of a sealed file has more.
+pub const SEAL_BYTES: usize = KEY_ID_BYTES + SALT_BYTES + 4;
 
 /// What a frame costs beside its payload.
 pub const FRAME_BYTES: usize = 13;
@@ -32,8 +43,6 @@ pub const MAX_RECORD: usize = 64 << 20;
 
 const KIND_BYTES: usize = 16;
 const HEAD_BYTES: usize = 9;
-const RECORD: u8 = b'R';
-const COMMIT: u8 = b'C';
 
 /// What a caller's files are called inside, and the version of what their records mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +62,33 @@ pub enum WrongHeader {
     OtherVersion(String),
 }
 
-/// The head of a frame.
+/// A file's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// All of it.
+    pub(crate) bytes: Vec<u8>,
+    /// The chain after it.
+    pub(crate) chain: Chain,
+    /// The key of a sealed file.
+    pub(crate) key: Option<KeyId>,
+}
+
+/// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Head {
-    /// A record of so many payload bytes.
-    Record(usize),
+pub(crate) enum Mark {
+    /// The beginning of a sealed group.
+    Salt,
+    /// A record.
+    Record,
     /// The end of a group.
     Commit,
+}
+
+/// The head of a frame: what it is, and how many payload bytes follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) mark: Mark,
+    pub(crate) length: usize,
 }
 
 /// The running check of a file.
@@ -79,22 +108,54 @@ impl Format {
         Self { kind: name, version }
     }
 
-    /// The header of a new file. `salt` should differ from file to file.
-    pub(crate) fn header(&self, salt: u64) -> ([u8; HEADER_BYTES], Chain) {
-        let mut header = [0; HEADER_BYTES];
-        header[..8].copy_from_slice(&MAGIC);
-        header[8..12].copy_from_slice(&FRAMING.to_le_bytes());
-        header[12..28].copy_from_slice(&self.kind);
-        header[28..32].copy_from_slice(&self.version.to_le_bytes());
-        header[32..40].copy_from_slice(&salt.to_le_bytes());
-        let check = crc32c::crc32c(&header[..40]);
-        header[40..].copy_from_slice(&check.to_le_bytes());
-        (header, Chain(check))
+    /// The header of a new file. `salt` should differ from file to file; a sealed file has its key and random bits.
+    pub(crate) fn header(&self, salt: u64, seal: Option<(KeyId, [u8; SALT_BYTES])>) -> Header {
+        let framing = if seal.is_some() { SEALED } else { PLAIN };
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + SEAL_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&framing.to_le_bytes());
+        bytes.extend_from_slice(&self.kind);
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&salt.to_le_bytes());
+        let mut check = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&check.to_le_bytes());
+        if let Some((key, random)) = seal {
+            bytes.extend_from_slice(&key.0);
+            bytes.extend_from_slice(&random);
+            check = crc32c::crc32c_append(check, &bytes[HEADER_BYTES..]);
+            bytes.extend_from_slice(&check.to_le_bytes());
+        }
+        Header { bytes, chain: Chain(check), key: seal.map(|(key, _)| key) }
     }
 
-    /// Checks a header. Magic and framing are looked at before the check, so that a later framing, whose header may
-    /// be checked in another way, is named and not called damaged.
-    pub(crate) fn check(&self, header: &[u8]) -> Result<Chain, WrongHeader> {
+    /// Reads and checks a header. Fails only when the operating system does.
+    pub(crate) fn read(&self, reader: &mut impl Read) -> io::Result<Result<Header, WrongHeader>> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + SEAL_BYTES);
+        reader.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
+        let (framing, chain) = match self.check(&bytes) {
+            Ok(checked) => checked,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        if framing == PLAIN {
+            return Ok(Ok(Header { bytes, chain, key: None }));
+        }
+        reader.by_ref().take(SEAL_BYTES as u64).read_to_end(&mut bytes)?;
+        let Some(seal) = bytes[HEADER_BYTES..].first_chunk::<SEAL_BYTES>() else {
+            return Ok(Err(WrongHeader::Damaged));
+        };
+        let (named, stored) = seal.split_at(SEAL_BYTES - 4);
+        let check = crc32c::crc32c_append(chain.0, named);
+        if number(stored) != check {
+            return Ok(Err(WrongHeader::Damaged));
+        }
+        let key = named.first_chunk().map(|id| KeyId(*id));
+        Ok(Ok(Header { bytes, chain: Chain(check), key }))
+    }
+
+    /// Checks what headers of both framings begin with, and gives the framing. Magic and framing are looked at before
+    /// the check, so that a later framing, whose header may be checked in another way, is named and not called
+    /// damaged.
+    fn check(&self, header: &[u8]) -> Result<(u32, Chain), WrongHeader> {
         if !header.starts_with(&MAGIC[..header.len().min(8)]) {
             return Err(WrongHeader::Foreign("it is not a file of this program".to_owned()));
         }
@@ -104,10 +165,12 @@ impl Format {
         let framing = number(&header[8..12]);
         let check = crc32c::crc32c(&header[..40]);
         let whole = number(&header[40..]) == check;
-        if framing != FRAMING && (whole || framing > FRAMING && framing < 1 << 16) {
-            return Err(WrongHeader::OtherVersion(format!("framing {framing}, known is {FRAMING}")));
+        let known = [PLAIN, SEALED].contains(&framing);
+        if !known && (whole || framing > SEALED && framing < 1 << 16) {
+            let message = format!("framing {framing}, known are {PLAIN} and {SEALED}");
+            return Err(WrongHeader::OtherVersion(message));
         }
-        if !whole || framing != FRAMING {
+        if !whole || !known {
             return Err(WrongHeader::Damaged);
         }
         if header[12..28] != self.kind {
@@ -119,30 +182,43 @@ impl Format {
             let known = self.version;
             return Err(WrongHeader::OtherVersion(format!("format {version}, known is {known}")));
         }
-        Ok(Chain(check))
+        Ok((framing, Chain(check)))
+    }
+}
+
+// === impl Mark ===
+
+impl Mark {
+    const ALL: [Self; 3] = [Self::Salt, Self::Record, Self::Commit];
+
+    pub(crate) const fn byte(self) -> u8 {
+        match self {
+            Self::Salt => b'S',
+            Self::Record => b'R',
+            Self::Commit => b'C',
+        }
+    }
+
+    /// Whether such a frame may have a payload of so many bytes.
+    const fn allows(self, length: usize, sealed: bool) -> bool {
+        match (self, sealed) {
+            (Self::Record, false) => length >= 1 && length <= MAX_RECORD,
+            (Self::Record, true) => length > TAG_BYTES && length <= MAX_RECORD + TAG_BYTES,
+            (Self::Commit, false) => length == 0,
+            (Self::Commit, true) => length == TAG_BYTES,
+            (Self::Salt, sealed) => sealed && length == SALT_BYTES,
+        }
     }
 }
 
 // === impl Chain ===
 
 impl Chain {
-    /// Appends a record's frame and gives the chain after it.
-    pub(crate) fn record(self, payload: &[u8], out: &mut Vec<u8>) -> Result<Self, Error> {
-        let length = u32::try_from(payload.len()).ok().filter(|_| (1..=MAX_RECORD).contains(&payload.len()));
-        let Some(length) = length else {
-            return Err(Error::RecordSize { bytes: payload.len(), max: MAX_RECORD });
-        };
-        Ok(self.frame(RECORD, length, payload, out))
-    }
-
-    /// Appends a commit mark and gives the chain after it.
-    pub(crate) fn commit(self, out: &mut Vec<u8>) -> Self {
-        self.frame(COMMIT, 0, &[], out)
-    }
-
-    fn frame(self, mark: u8, length: u32, payload: &[u8], out: &mut Vec<u8>) -> Self {
+    /// Appends a frame and gives the chain after it.
+    pub(crate) fn frame(self, mark: Mark, payload: &[u8], out: &mut Vec<u8>) -> Self {
+        let length = u32::try_from(payload.len()).expect("a record is at most MAX_RECORD bytes and a tag");
         let start = out.len();
-        out.push(mark);
+        out.push(mark.byte());
         out.extend_from_slice(&length.to_le_bytes());
         let head = crc32c::crc32c_append(self.0, &out[start..]);
         out.extend_from_slice(&head.to_le_bytes());
@@ -152,8 +228,9 @@ impl Chain {
         Self(body)
     }
 
-    /// Reads a frame's head and gives the chain between it and its payload; `None` when its check fails.
-    pub(crate) fn read_head(self, reader: &mut impl Read) -> io::Result<Option<(Head, Self)>> {
+    /// Reads a frame's head and gives the chain between it and its payload; `None` when its check fails, or there is
+    /// no such frame in files of this framing.
+    pub(crate) fn read_head(self, sealed: bool, reader: &mut impl Read) -> io::Result<Option<(Head, Self)>> {
         let mut head = [0; HEAD_BYTES];
         reader.read_exact(&mut head)?;
         let check = crc32c::crc32c_append(self.0, &head[..5]);
@@ -161,11 +238,9 @@ impl Chain {
             return Ok(None);
         }
         let length = number(&head[1..5]) as usize;
-        Ok(match (head[0], length) {
-            (RECORD, 1..=MAX_RECORD) => Some((Head::Record(length), Self(check))),
-            (COMMIT, 0) => Some((Head::Commit, Self(check))),
-            _ => None,
-        })
+        let mark = Mark::ALL.into_iter().find(|mark| mark.byte() == head[0]);
+        let mark = mark.filter(|mark| mark.allows(length, sealed));
+        Ok(mark.map(|mark| (Head { mark, length }, Self(check))))
     }
 
     /// Reads what follows a head: `length` bytes and their check; `None` when it fails.
@@ -183,6 +258,14 @@ impl Chain {
     }
 }
 
+/// Checks the size of a record before it is sealed.
+pub(crate) const fn check_size(record: &[u8]) -> Result<(), Error> {
+    match record.len() {
+        1..=MAX_RECORD => Ok(()),
+        bytes => Err(Error::RecordSize { bytes, max: MAX_RECORD }),
+    }
+}
+
 fn number(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
@@ -191,43 +274,51 @@ fn number(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
+    fn read(format: Format, mut bytes: &[u8]) -> Result<Header, WrongHeader> {
+        format.read(&mut bytes).unwrap()
+    }
+
     #[test]
     fn headers_are_told_apart() {
         let format = Format::new("rows", 3);
-        let (header, chain) = format.header(7);
-        assert_eq!(format.check(&header), Ok(chain));
-        assert_ne!(format.header(8).1, chain);
-        assert_eq!(format.check(&header[..20]), Err(WrongHeader::Damaged));
-        assert!(matches!(format.check(b"{\"json\": 1}"), Err(WrongHeader::Foreign(_))));
-        assert!(
-            matches!(Format::new("other", 3).check(&header), Err(WrongHeader::Foreign(why)) if why.contains("rows"))
-        );
-        assert!(
-            matches!(Format::new("rows", 2).check(&header), Err(WrongHeader::OtherVersion(why)) if why.contains('3'))
-        );
-        for at in 8..HEADER_BYTES {
-            let mut flipped = header;
-            flipped[at] ^= 0x40;
-            assert!(format.check(&flipped).is_err(), "byte {at}");
+        let sealed = Some((KeyId([9; KEY_ID_BYTES]), [4; SALT_BYTES]));
+        for (seal, length) in [(None, HEADER_BYTES), (sealed, HEADER_BYTES + SEAL_BYTES)] {
+            let header = format.header(7, seal);
+            assert_eq!(header.bytes.len(), length);
+            assert_eq!(read(format, &[&header.bytes[..], b"and frames"].concat()), Ok(header.clone()));
+            assert_ne!(format.header(8, seal).chain, header.chain);
+            for cut in [20, length - 1] {
+                assert_eq!(read(format, &header.bytes[..cut]), Err(WrongHeader::Damaged));
+            }
+            let other = read(Format::new("other", 3), &header.bytes);
+            assert!(matches!(other, Err(WrongHeader::Foreign(why)) if why.contains("rows")));
+            let older = read(Format::new("rows", 2), &header.bytes);
+            assert!(matches!(older, Err(WrongHeader::OtherVersion(why)) if why.contains('3')));
+            for at in 8..length {
+                let mut flipped = header.bytes.clone();
+                flipped[at] ^= 0x40;
+                assert!(read(format, &flipped).is_err(), "byte {at}");
+            }
         }
+        assert!(matches!(read(format, b"{\"json\": 1}"), Err(WrongHeader::Foreign(_))));
     }
 
     #[test]
     fn a_framing_from_the_future_is_named_whatever_its_header_looks_like() {
         let format = Format::new("rows", 3);
-        let mut header = format.header(7).0;
-        header[8] = 2;
+        let mut header = format.header(7, None).bytes;
+        header[8] = 3;
         assert!(
-            matches!(format.check(&header), Err(WrongHeader::OtherVersion(why)) if why.contains("framing 2"))
+            matches!(read(format, &header), Err(WrongHeader::OtherVersion(why)) if why.contains("framing 3"))
         );
     }
 
     #[test]
     fn the_size_of_a_record_is_bounded() {
-        let (_, chain) = Format::new("rows", 3).header(7);
-        let mut out = Vec::new();
-        assert!(matches!(chain.record(b"", &mut out), Err(Error::RecordSize { bytes: 0, .. })));
-        assert!(matches!(chain.record(&vec![0; MAX_RECORD + 1], &mut out), Err(Error::RecordSize { .. })));
-        assert!(out.is_empty());
+        assert!(matches!(check_size(b""), Err(Error::RecordSize { bytes: 0, .. })));
+        assert!(matches!(check_size(&vec![0; MAX_RECORD + 1]), Err(Error::RecordSize { .. })));
+        assert!(check_size(&vec![0; MAX_RECORD]).is_ok());
+        let (plain, sealed) = (Mark::Record.allows(MAX_RECORD + 1, false), Mark::Record.allows(16, true));
+        assert!(!plain && !sealed && Mark::Record.allows(MAX_RECORD + TAG_BYTES, true));
     }
 }

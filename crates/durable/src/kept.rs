@@ -5,7 +5,8 @@
 //! over), the next save brings the file to the right value: a group is never missing a base.
 //!
 //! A save costs the disk the size of the difference; when garbage outgrows the live size by [`MIN_GARBAGE`], the file
-//! is rewritten.
+//! is rewritten. It is rewritten at its opening too when it is not under the first of the keys, so that after one start
+//! with a new key the older one can be taken away.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::error::{Error, Fault};
 use crate::frame::Format;
 use crate::lock::Lock;
 use crate::log::{GroupWriter, Judgement, Log};
+use crate::seal::Keys;
 
 /// A file is not rewritten for less garbage than this, in bytes.
 pub const MIN_GARBAGE: u64 = 4 << 20;
@@ -59,6 +61,7 @@ pub struct Kept<S> {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     format: Format,
+    keys: Keys,
     log: Option<Log>,
     empty: S,
     written: S,
@@ -72,8 +75,8 @@ impl<S: Fold> Kept<S> {
     ///
     /// # Errors
     /// When the file cannot be read for a fault of the device.
-    pub fn open(path: &Path, format: Format, empty: S) -> Result<(Self, Vec<Fault>), Error> {
-        Self::open_on(Arc::new(SystemDisk), path, format, empty)
+    pub fn open(path: &Path, format: Format, keys: &Keys, empty: S) -> Result<(Self, Vec<Fault>), Error> {
+        Self::open_on(Arc::new(SystemDisk), path, format, keys, empty)
     }
 
     /// [`Kept::open`] with a disk of the caller's choice.
@@ -84,13 +87,17 @@ impl<S: Fold> Kept<S> {
         disk: Arc<dyn Disk>,
         path: &Path,
         format: Format,
+        keys: &Keys,
         empty: S,
     ) -> Result<(Self, Vec<Fault>), Error> {
         let mut written = empty.clone();
-        let opened = Log::open_on(disk.clone(), path, format, &mut |records| judge(&mut written, records))?;
-        let kept =
-            Self { disk, path: path.to_owned(), format, log: opened.log, empty, written, rewritten_bytes: 0 };
-        Ok((kept, opened.faults))
+        let visit = &mut |records: &[Vec<u8>]| judge(&mut written, records);
+        let opened = Log::open_on(disk.clone(), path, format, keys, visit)?;
+        let (path, keys, log) = (path.to_owned(), keys.clone(), opened.log);
+        let mut kept = Self { disk, path, format, keys, log, empty, written, rewritten_bytes: 0 };
+        let mut faults = opened.faults;
+        faults.extend(kept.update());
+        Ok((kept, faults))
     }
 
     /// The value as it is in the file: of the last save that succeeded.
@@ -123,12 +130,13 @@ impl<S: Fold> Kept<S> {
         let lock = Lock::take(&self.path).map_err(Error::io("lock", &self.path))?;
         let Some(lock) = lock else { return Ok(None) };
         let mut written = self.empty.clone();
-        let opened = Log::open_locked(self.disk.clone(), &self.path, self.format, lock, &mut |records| {
-            judge(&mut written, records)
-        })?;
+        let visit = &mut |records: &[Vec<u8>]| judge(&mut written, records);
+        let opened = Log::open_locked(self.disk.clone(), &self.path, self.format, &self.keys, lock, visit)?;
         self.log = opened.log;
         self.written = written;
-        Ok(Some(opened.faults))
+        let mut faults = opened.faults;
+        faults.extend(self.update());
+        Ok(Some(faults))
     }
 
     /// Brings the file to a value. It survives a power cut after the next [`Kept::sync`].
@@ -140,7 +148,7 @@ impl<S: Fold> Kept<S> {
             return Err(Error::ReadOnly { path: self.path.clone() });
         };
         let garbage_allowed = self.rewritten_bytes.max(2 * to.live_bytes()) + MIN_GARBAGE;
-        if log.is_empty() || log.is_suspect() {
+        if log.is_empty() || log.is_suspect() || log.is_outdated() {
             log.rewrite(|group| to.write_full(group))?;
             self.rewritten_bytes = log.bytes();
         } else if log.bytes() > garbage_allowed {
@@ -166,6 +174,20 @@ impl<S: Fold> Kept<S> {
         match &mut self.log {
             Some(log) => log.sync(),
             None => Err(Error::ReadOnly { path: self.path.clone() }),
+        }
+    }
+
+    /// Brings a file that was just opened under the first key. What fails here is tried again at each save.
+    fn update(&mut self) -> Option<Fault> {
+        let log = self.log.as_mut().filter(|log| log.is_outdated())?;
+        let path = self.path.clone();
+        match log.rewrite(|group| self.written.write_full(group)) {
+            Ok(()) => {
+                self.rewritten_bytes = log.bytes();
+                tracing::info!(path = %path.display(), key = ?self.keys.first(), "rewritten under the first key");
+                None
+            }
+            Err(error) => Some(Fault::Outdated { path, why: error.to_string() }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A checksummed, append-only record file with a lock.
+//! A checksummed, append-only record file with a lock, encrypted where keys are given.
 //!
 //! For what must survive a crash: last known good, the embedded store. It must never know what it stores; a record is
 //! bytes. Everything blocks: callers use a thread of their own.
@@ -13,7 +13,7 @@
 //! - [`Kept`]: a value kept in a log as the fold of its groups: writes differences, rewrites when garbage outgrows the
 //!   live size, heals itself after a full disk, takes the file over from a process that has ended.
 //!
-//! What is not here: encryption, and any choice of when to sync.
+//! Beside them [`seal`]: what is written under a key. What is not here: any choice of when to sync.
 
 pub mod aside;
 pub mod disk;
@@ -23,8 +23,10 @@ pub mod kept;
 pub mod lock;
 pub mod log;
 pub mod scan;
+pub mod seal;
 
 pub use error::{Error, Fault};
 pub use frame::Format;
 pub use kept::{Fold, Kept, Refused};
 pub use log::{GroupWriter, Judgement, Log, Opened};
+pub use seal::Keys;

@@ -16,9 +16,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::disk::{Disk, Medium, SystemDisk};
 use crate::error::{Error, Fault};
-use crate::frame::{Format, HEADER_BYTES};
+use crate::frame::{Format, Mark, check_size};
 use crate::lock::{Lock, beside};
 use crate::scan::Place;
+use crate::seal::{self, FileSeal, GroupSeal, Keys};
 
 /// How much of a group is collected before it is written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -29,6 +30,7 @@ pub struct Log {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     format: Format,
+    keys: Keys,
     file: Option<Writing>,
     suspect: bool,
     /// Last, so that the files are closed before the lock is released.
@@ -70,11 +72,15 @@ pub struct GroupWriter<'a> {
     flushed: u64,
     buffer: Vec<u8>,
     records: u64,
+    file: Option<&'a FileSeal>,
+    /// From the first record on, in a sealed file.
+    seal: Option<GroupSeal>,
 }
 
 #[derive(Debug)]
 struct Writing {
     medium: Box<dyn Medium>,
+    seal: Option<FileSeal>,
     end: Place,
     synced: u64,
     /// Whether bytes that do not count may follow `end`.
@@ -90,14 +96,18 @@ impl Log {
     /// is of no use is cut off (and kept beside the file if it tells of damage). Without the lock the file is read as
     /// it is, and a write in progress is not called a fault.
     ///
+    /// With keys, what is written is sealed under the first of them; a file under any of them is read, and a plain one
+    /// too (see [`Log::is_outdated`]). A file under another key is set aside as `other-key`.
+    ///
     /// # Errors
     /// When the file is there and cannot be read for a fault of the device. Everything else is among the faults.
     pub fn open(
         path: &Path,
         format: Format,
+        keys: &Keys,
         visit: &mut dyn FnMut(&[Vec<u8>]) -> Judgement,
     ) -> Result<Opened, Error> {
-        Self::open_on(Arc::new(SystemDisk), path, format, visit)
+        Self::open_on(Arc::new(SystemDisk), path, format, keys, visit)
     }
 
     /// [`Log::open`] with a disk of the caller's choice.
@@ -108,6 +118,7 @@ impl Log {
         disk: Arc<dyn Disk>,
         path: &Path,
         format: Format,
+        keys: &Keys,
         visit: &mut dyn FnMut(&[Vec<u8>]) -> Judgement,
     ) -> Result<Opened, Error> {
         if let Some(directory) = path.parent() {
@@ -115,7 +126,7 @@ impl Log {
             let _ = fs::create_dir_all(directory);
         }
         let lock = Lock::take(path);
-        open::open(disk, path, format, lock, visit)
+        open::open(disk, path, format, keys, lock, visit)
     }
 
     /// Opens with a lock that was taken before.
@@ -123,10 +134,11 @@ impl Log {
         disk: Arc<dyn Disk>,
         path: &Path,
         format: Format,
+        keys: &Keys,
         lock: Lock,
         visit: &mut dyn FnMut(&[Vec<u8>]) -> Judgement,
     ) -> Result<Opened, Error> {
-        open::open(disk, path, format, Ok(Some(lock)), visit)
+        open::open(disk, path, format, keys, Ok(Some(lock)), visit)
     }
 
     /// Whether no group was written yet.
@@ -147,6 +159,12 @@ impl Log {
         self.suspect
     }
 
+    /// Whether the file is not under the key that is written with now; see [`Error::Outdated`].
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.seal.as_ref().map(FileSeal::key) != self.keys.first())
+    }
+
     /// Appends a group. Nothing is written when `write` gives no record. The first group makes the file, and is
     /// synced; any other is on the disk after the next [`Log::sync`].
     ///
@@ -159,12 +177,15 @@ impl Log {
         if self.suspect {
             return Err(Error::Suspect { path: self.path.clone() });
         }
+        if self.is_outdated() {
+            return Err(Error::Outdated { path: self.path.clone() });
+        }
         let Some(file) = &mut self.file else {
             return self.rewrite(write);
         };
         file.cut_tail().map_err(Error::io("cut off the end of", &self.path))?;
         file.tail = true;
-        let mut group = GroupWriter::new(&mut *file.medium, &self.path, file.end);
+        let mut group = GroupWriter::new(&mut *file.medium, &self.path, file.end, file.seal.as_ref());
         match write(&mut group).and_then(|()| group.finish()) {
             Ok(end) => {
                 file.end = end;
@@ -205,7 +226,7 @@ impl Log {
     }
 
     /// Replaces the file by one that holds a single group. The new file is complete and on the disk before it takes
-    /// the name; the old one stays as `<file>.previous`.
+    /// the name; the old one stays as `<file>.previous`, unless it was outdated.
     ///
     /// # Errors
     /// When it cannot be written. Then the old file is in place and in use, as before.
@@ -214,6 +235,7 @@ impl Log {
         write: impl FnOnce(&mut GroupWriter<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let new = beside(&self.path, "new");
+        let outdated = self.is_outdated();
         let written = self.write_new(&new, write).and_then(|file| {
             if file.is_some() {
                 self.keep_previous();
@@ -227,7 +249,11 @@ impl Log {
                 // Without this a power cut may bring the old name's file back, under appends made to the new one.
                 let synced = sync_directory(&self.path);
                 self.suspect = synced.is_err();
-                synced.map_err(Error::io("sync the directory of", &self.path))
+                synced.map_err(Error::io("sync the directory of", &self.path))?;
+                if outdated {
+                    open::retire_previous(&self.path, self.format, &self.keys);
+                }
+                Ok(())
             }
             Ok(None) => Ok(()),
             Err(error) => {
@@ -244,10 +270,15 @@ impl Log {
         write: impl FnOnce(&mut GroupWriter<'_>) -> Result<(), Error>,
     ) -> Result<Option<Writing>, Error> {
         let mut medium = self.disk.create(path).map_err(Error::io("create", path))?;
-        let (header, chain) = self.format.header(salt());
-        medium.write_at(&header, 0).map_err(Error::io("write", path))?;
-        let start = Place { offset: HEADER_BYTES as u64, chain };
-        let mut group = GroupWriter::new(&mut *medium, path, start);
+        let sealed = match self.keys.first() {
+            Some(key) => Some((key, seal::random().map_err(Error::io("seal", path))?)),
+            None => None,
+        };
+        let header = self.format.header(salt(), sealed);
+        medium.write_at(&header.bytes, 0).map_err(Error::io("write", path))?;
+        let start = Place::after(&header);
+        let seal = self.keys.seal_of(&header).expect("its key is the first of these");
+        let mut group = GroupWriter::new(&mut *medium, path, start, seal.as_ref());
         write(&mut group)?;
         let end = group.finish()?;
         if end == start {
@@ -255,7 +286,7 @@ impl Log {
             return Ok(None);
         }
         medium.sync().map_err(Error::io("sync", path))?;
-        Ok(Some(Writing { medium, end, synced: end.offset, tail: false }))
+        Ok(Some(Writing { medium, seal, end, synced: end.offset, tail: false }))
     }
 
     fn keep_previous(&self) {
@@ -285,8 +316,9 @@ impl Writing {
 // === impl GroupWriter ===
 
 impl<'a> GroupWriter<'a> {
-    fn new(medium: &'a mut dyn Medium, path: &'a Path, start: Place) -> Self {
-        Self { medium, path, at: start, flushed: start.offset, buffer: Vec::new(), records: 0 }
+    fn new(medium: &'a mut dyn Medium, path: &'a Path, start: Place, file: Option<&'a FileSeal>) -> Self {
+        let (flushed, buffer) = (start.offset, Vec::new());
+        Self { medium, path, at: start, flushed, buffer, records: 0, file, seal: None }
     }
 
     /// Adds a record of 1 to [`MAX_RECORD`](crate::frame::MAX_RECORD) bytes.
@@ -295,14 +327,33 @@ impl<'a> GroupWriter<'a> {
     /// When its size is outside of the bounds, or it cannot be written. Pass the error on: the group cannot count any
     /// more.
     pub fn record(&mut self, payload: &[u8]) -> Result<(), Error> {
-        self.at.chain = self.at.chain.record(payload, &mut self.buffer)?;
+        check_size(payload)?;
+        if self.records == 0 {
+            self.begin()?;
+        }
+        self.frame(Mark::Record, payload);
         self.records += 1;
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
+    fn begin(&mut self) -> Result<(), Error> {
+        if let Some(file) = self.file {
+            let salt = seal::random().map_err(Error::io("seal", self.path))?;
+            self.at.chain = self.at.chain.frame(Mark::Salt, &salt, &mut self.buffer);
+            self.seal = Some(file.group(&salt, self.at.before));
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, mark: Mark, payload: &[u8]) {
+        let sealed = self.seal.as_mut().map(|seal| seal.seal(mark, payload));
+        self.at.chain = self.at.chain.frame(mark, sealed.as_deref().unwrap_or(payload), &mut self.buffer);
+    }
+
     fn finish(mut self) -> Result<Place, Error> {
         if self.records > 0 {
-            self.at.chain = self.at.chain.commit(&mut self.buffer);
+            self.frame(Mark::Commit, &[]);
+            self.at.before = self.seal.as_ref().map_or(self.at.before, GroupSeal::last);
             self.flush()?;
         }
         self.at.offset = self.flushed;
@@ -329,4 +380,4 @@ fn salt() -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{self, Read};
 
-use crate::frame::{Chain, FRAME_BYTES, HEADER_BYTES, Head};
+use crate::frame::{Chain, FRAME_BYTES, Header, Mark};
+use crate::seal::{FileSeal, GroupSeal, TAG_BYTES, Tag};
 
 /// What follows the last whole group of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum CutReason {
     Zeroes,
     /// A checksum fails.
     Damaged,
+    /// The checksums hold, but it was not sealed under the file's key for this place.
+    Forged,
     /// The caller refused a group whose checksums hold, for this reason.
     Refused(String),
 }
@@ -33,7 +36,7 @@ pub enum CutReason {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) records: Vec<Vec<u8>>,
-    /// Where it ends in the file, and the chain there.
+    /// Where it ends.
     pub(crate) end: Place,
 }
 
@@ -42,6 +45,8 @@ pub(crate) struct Group {
 pub(crate) struct Place {
     pub(crate) offset: u64,
     pub(crate) chain: Chain,
+    /// The tag of the commit mark that ends here; zeroes at the start, and everywhere in a plain file.
+    pub(crate) before: Tag,
 }
 
 /// Reads groups. After `Err` or a cut nothing more is read.
@@ -49,6 +54,7 @@ pub(crate) struct Scanner<R> {
     reader: R,
     at: Place,
     bytes: u64,
+    seal: Option<FileSeal>,
 }
 
 /// What comes next in a file.
@@ -62,6 +68,16 @@ pub(crate) enum Next {
 enum Stop {
     Ended,
     Damaged,
+    Forged,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Where the frames of a file begin.
+    pub(crate) const fn after(header: &Header) -> Self {
+        Self { offset: header.bytes.len() as u64, chain: header.chain, before: [0; TAG_BYTES] }
+    }
 }
 
 // === impl CutReason ===
@@ -70,7 +86,7 @@ impl CutReason {
     /// Whether it tells of damage, and not of a write that a crash interrupted.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged | Self::Refused(_))
+        matches!(self, Self::Damaged | Self::Forged | Self::Refused(_))
     }
 }
 
@@ -80,6 +96,7 @@ impl fmt::Display for CutReason {
             Self::Unfinished => f.write_str("a write was not finished"),
             Self::Zeroes => f.write_str("zeroes in place of a record"),
             Self::Damaged => f.write_str("a checksum fails"),
+            Self::Forged => f.write_str("it was not written there under the file's key"),
             Self::Refused(why) => f.write_str(why),
         }
     }
@@ -89,8 +106,8 @@ impl fmt::Display for CutReason {
 
 impl<R: Read> Scanner<R> {
     /// Goes on after a checked header. `bytes` is the size of the whole file: what it grows by meanwhile is not read.
-    pub(crate) const fn new(reader: R, chain: Chain, bytes: u64) -> Self {
-        Self { reader, at: Place { offset: HEADER_BYTES as u64, chain }, bytes }
+    pub(crate) const fn new(reader: R, start: Place, bytes: u64, seal: Option<FileSeal>) -> Self {
+        Self { reader, at: start, bytes, seal }
     }
 
     /// The next group, or the end. Fails only when the operating system does.
@@ -114,6 +131,7 @@ impl<R: Read> Scanner<R> {
                     _ if zeroes && self.only_zeroes()? => CutReason::Zeroes,
                     Stop::Ended => CutReason::Unfinished,
                     Stop::Damaged => CutReason::Damaged,
+                    Stop::Forged => CutReason::Forged,
                 };
                 Ok(Next::End(Some(Cut { at: self.at.offset, bytes: left, why })))
             }
@@ -124,32 +142,50 @@ impl<R: Read> Scanner<R> {
     fn group(&mut self, mut left: u64) -> io::Result<Result<Group, (Stop, bool)>> {
         let mut records = Vec::new();
         let mut end = self.at;
+        let mut seal = None;
         loop {
             if left < FRAME_BYTES as u64 {
                 let zeroes = left > 0 && self.only_zeroes()?;
                 return Ok(Err((Stop::Ended, zeroes)));
             }
             let mut seen = Seen { reader: &mut self.reader, zeroes: true };
-            let Some((head, chain)) = end.chain.read_head(&mut seen)? else {
+            let Some((head, chain)) = end.chain.read_head(self.seal.is_some(), &mut seen)? else {
                 return Ok(Err((Stop::Damaged, seen.zeroes)));
             };
-            let length = match head {
-                Head::Record(length) => length,
-                Head::Commit => 0,
-            };
             left -= FRAME_BYTES as u64;
-            if left < length as u64 {
+            if left < head.length as u64 {
                 return Ok(Err((Stop::Ended, false)));
             }
-            left -= length as u64;
-            let Some((payload, chain)) = chain.read_body(length, &mut self.reader)? else {
+            left -= head.length as u64;
+            let Some((payload, chain)) = chain.read_body(head.length, &mut self.reader)? else {
                 return Ok(Err((Stop::Damaged, false)));
             };
-            end = Place { offset: end.offset + (FRAME_BYTES + length) as u64, chain };
-            match head {
-                Head::Record(_) => records.push(payload),
-                Head::Commit => return Ok(Ok(Group { records, end })),
+            end.offset += (FRAME_BYTES + head.length) as u64;
+            end.chain = chain;
+            let Some(payload) = self.unseal(head.mark, payload, &mut seal) else {
+                return Ok(Err((Stop::Forged, false)));
+            };
+            match head.mark {
+                Mark::Salt => {}
+                Mark::Record => records.push(payload),
+                Mark::Commit => {
+                    end.before = seal.as_ref().map_or(end.before, GroupSeal::last);
+                    return Ok(Ok(Group { records, end }));
+                }
             }
+        }
+    }
+
+    /// What a frame says under its seal; nothing when it is not sealed for its place.
+    fn unseal(&self, mark: Mark, payload: Vec<u8>, group: &mut Option<GroupSeal>) -> Option<Vec<u8>> {
+        let Some(file) = &self.seal else { return Some(payload) };
+        match group {
+            Some(group) if mark != Mark::Salt => group.open(mark, payload),
+            None if mark == Mark::Salt => {
+                *group = Some(file.group(payload.first_chunk()?, self.at.before));
+                Some(Vec::new())
+            }
+            _ => None,
         }
     }
 

@@ -16,7 +16,7 @@ mod state;
 use std::path::Path;
 use std::sync::Arc;
 
-use headwater_durable::{Format, Kept};
+use headwater_durable::{Format, Kept, Keys};
 use headwater_model::{Content, Digest, Resource, Revision, Version};
 
 use state::State;
@@ -103,7 +103,8 @@ impl LastKnownGood {
     /// # Errors
     /// When the device fails to read. Anything else is among [`Opened::faults`].
     pub fn open(path: &Path, environment: &str) -> Result<(Self, Opened), Error> {
-        let (kept, faults) = Kept::open(path, Format::new("node-lkg", FORMAT), State::empty(environment))?;
+        let (kept, faults) =
+            Kept::open(path, Format::new("node-lkg", FORMAT), &Keys::default(), State::empty(environment))?;
         let state: &State = kept.written();
         let opened = Opened {
             version: state.version.clone(),

@@ -5,36 +5,54 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::tests::FaultyDisk;
+use crate::frame::HEADER_BYTES;
 use crate::scan::CutReason;
 
-type Groups = Vec<Vec<Vec<u8>>>;
+pub(crate) type Groups = Vec<Vec<Vec<u8>>>;
 
-fn format() -> Format {
+pub(crate) fn format() -> Format {
     Format::new("test", 1)
 }
 
+fn plain() -> Keys {
+    Keys::default()
+}
+
+/// No keys, or one.
+fn some_keys() -> impl Strategy<Value = Keys> {
+    any::<bool>().prop_map(|sealed| Keys::new(sealed.then_some([7; 32])))
+}
+
 fn open(path: &Path) -> (Opened, Groups) {
+    open_under(path, &plain())
+}
+
+pub(crate) fn open_under(path: &Path, keys: &Keys) -> (Opened, Groups) {
     let mut groups = Groups::new();
-    let opened = Log::open(path, format(), &mut |records| {
+    let opened = Log::open(path, format(), keys, &mut |records| {
         groups.push(records.to_vec());
         Judgement::Take
     });
     (opened.unwrap(), groups)
 }
 
-fn append(log: &mut Log, records: &[Vec<u8>]) -> Result<(), Error> {
+pub(crate) fn append(log: &mut Log, records: &[Vec<u8>]) -> Result<(), Error> {
     log.append(|group| records.iter().try_for_each(|record| group.record(record)))
 }
 
 fn written(path: &Path, groups: &Groups) {
-    let mut log = open(path).0.log.unwrap();
+    written_under(path, &plain(), groups);
+}
+
+pub(crate) fn written_under(path: &Path, keys: &Keys, groups: &Groups) {
+    let mut log = open_under(path, keys).0.log.unwrap();
     for group in groups {
         append(&mut log, group).unwrap();
     }
     log.sync().unwrap();
 }
 
-fn beside_names(path: &Path) -> Vec<String> {
+pub(crate) fn beside_names(path: &Path) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(path.parent().unwrap())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -44,12 +62,17 @@ fn beside_names(path: &Path) -> Vec<String> {
     names
 }
 
+fn on_disk(disk: &Arc<FaultyDisk>, path: &Path) -> Log {
+    let opened = Log::open_on(disk.clone(), path, format(), &plain(), &mut |_| Judgement::Take);
+    opened.unwrap().log.unwrap()
+}
+
 fn some_groups() -> impl Strategy<Value = Groups> {
     let record = prop::collection::vec(any::<u8>(), 1..40);
     prop::collection::vec(prop::collection::vec(record, 1..4), 1..8)
 }
 
-fn three() -> Groups {
+pub(crate) fn three() -> Groups {
     vec![vec![b"one".to_vec()], vec![b"two".to_vec(), b"and a half".to_vec()], vec![vec![0; 100]]]
 }
 
@@ -57,34 +80,37 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn what_was_appended_is_replayed(groups in some_groups()) {
+    fn what_was_appended_is_replayed(groups in some_groups(), keys in some_keys()) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        written(&path, &groups);
-        let (opened, replayed) = open(&path);
+        written_under(&path, &keys, &groups);
+        let (opened, replayed) = open_under(&path, &keys);
         prop_assert_eq!(replayed, groups);
         prop_assert!(opened.faults.is_empty());
         prop_assert_eq!(opened.log.unwrap().bytes(), fs::metadata(&path).unwrap().len());
     }
 
     #[test]
-    fn truncated_anywhere_it_opens_at_a_whole_prefix_and_goes_on(groups in some_groups()) {
+    fn truncated_anywhere_it_opens_at_a_whole_prefix_and_goes_on(
+        groups in some_groups(),
+        keys in some_keys(),
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        written(&path, &groups);
+        written_under(&path, &keys, &groups);
         let whole = fs::read(&path).unwrap();
         for length in (0..whole.len()).step_by(1 + whole.len() / 24) {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("log");
             fs::write(&path, &whole[..length]).unwrap();
-            let (opened, mut replayed) = open(&path);
+            let (opened, mut replayed) = open_under(&path, &keys);
             prop_assert_eq!(&replayed[..], &groups[..replayed.len()]);
             prop_assert!(replayed.len() < groups.len());
             let mut log = opened.log.unwrap();
             append(&mut log, &[b"after".to_vec()]).unwrap();
             drop(log);
             replayed.push(vec![b"after".to_vec()]);
-            let (opened, again) = open(&path);
+            let (opened, again) = open_under(&path, &keys);
             prop_assert_eq!(again, replayed);
             prop_assert!(opened.faults.is_empty());
         }
@@ -93,11 +119,12 @@ proptest! {
     #[test]
     fn with_flipped_bits_it_opens_at_a_whole_prefix_and_keeps_what_it_cut(
         groups in some_groups(),
+        keys in some_keys(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8u8), 1..6),
     ) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        written(&path, &groups);
+        written_under(&path, &keys, &groups);
         let whole = fs::read(&path).unwrap();
         let mut bytes = whole.clone();
         for (at, bit) in flips {
@@ -106,7 +133,7 @@ proptest! {
         }
         prop_assume!(bytes != whole);
         fs::write(&path, &bytes).unwrap();
-        let (opened, replayed) = open(&path);
+        let (opened, replayed) = open_under(&path, &keys);
         prop_assert!(replayed.len() < groups.len());
         prop_assert_eq!(&replayed[..], &groups[..replayed.len()]);
         prop_assert!(opened.log.is_some());
@@ -115,16 +142,20 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_set_aside_as_it_is(bytes in prop::collection::vec(any::<u8>(), 0..300), ours in any::<bool>()) {
+    fn garbage_is_set_aside_as_it_is(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        ours in any::<bool>(),
+        keys in some_keys(),
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let mut bytes = bytes;
         if ours {
-            bytes.splice(0..0, format().header(1).0);
+            prop_assume!(!bytes.is_empty());
+            bytes.splice(0..0, format().header(1, keys.first().map(|key| (key, [3; 16]))).bytes);
         }
-        prop_assume!(bytes.len() != HEADER_BYTES);
         fs::write(&path, &bytes).unwrap();
-        let (opened, replayed) = open(&path);
+        let (opened, replayed) = open_under(&path, &keys);
         prop_assert!(replayed.is_empty());
         prop_assert!(opened.log.is_some_and(|log| log.is_empty()));
         let [Fault::SetAside { to: Some(to), .. }] = &opened.faults[..] else { panic!("{:?}", opened.faults) };
@@ -143,11 +174,11 @@ fn names_say_why_and_nothing_is_overwritten() {
     }
     fs::create_dir(&path).unwrap();
     open(&path);
-    fs::write(&path, Format::new("test", 2).header(0).0).unwrap();
+    fs::write(&path, Format::new("test", 2).header(0, None).bytes).unwrap();
     let (opened, _) = open(&path);
     assert!(opened.faults[0].to_string().contains("format 2, known is 1"), "{}", opened.faults[0]);
     drop(opened);
-    fs::write(&path, Format::new("other", 1).header(0).0).unwrap();
+    fs::write(&path, Format::new("other", 1).header(0, None).bytes).unwrap();
     open(&path);
     assert_eq!(
         beside_names(&path),
@@ -220,13 +251,13 @@ fn a_refused_group_ends_the_file_and_a_foreign_first_group_sets_it_aside() {
     let foreign = Judgement::SetAside { reason: "environment", why: "it is of \"other\"".to_owned() };
     for judgement in [refuse, foreign.clone()] {
         let mut answers = vec![judgement, Judgement::Take].into_iter().rev();
-        let opened = Log::open(&path, format(), &mut |_| answers.next().unwrap()).unwrap();
+        let opened = Log::open(&path, format(), &plain(), &mut |_| answers.next().unwrap()).unwrap();
         assert!(matches!(&opened.faults[..], [Fault::Cut { kept: Some(_), .. }]), "{:?}", opened.faults);
         drop(opened);
         assert_eq!(open(&path).1, three()[..1]);
         append(&mut open(&path).0.log.unwrap(), b"x".map(|byte| vec![byte]).as_slice()).unwrap();
     }
-    let opened = Log::open(&path, format(), &mut |_| foreign.clone()).unwrap();
+    let opened = Log::open(&path, format(), &plain(), &mut |_| foreign.clone()).unwrap();
     assert_eq!(opened.faults[0].to_string().matches("environment-1").count(), 1);
     assert!(opened.log.unwrap().is_empty());
 }
@@ -294,7 +325,7 @@ fn a_full_disk_fails_the_group_and_the_log_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let disk = Arc::new(FaultyDisk::default());
-    let mut log = Log::open_on(disk.clone(), &path, format(), &mut |_| Judgement::Take).unwrap().log.unwrap();
+    let mut log = on_disk(&disk, &path);
     append(&mut log, &three()[0]).unwrap();
     let bytes = log.bytes();
     for room in 0..52 {
@@ -322,7 +353,7 @@ fn a_failed_rewrite_leaves_the_old_file_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let disk = Arc::new(FaultyDisk::default());
-    let mut log = Log::open_on(disk.clone(), &path, format(), &mut |_| Judgement::Take).unwrap().log.unwrap();
+    let mut log = on_disk(&disk, &path);
     append(&mut log, &three()[0]).unwrap();
     disk.leave(50);
     log.rewrite(|group| group.record(b"too much for what is left")).unwrap_err();
@@ -338,7 +369,7 @@ fn after_a_failed_sync_only_a_rewrite_helps() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let disk = Arc::new(FaultyDisk::default());
-    let mut log = Log::open_on(disk.clone(), &path, format(), &mut |_| Judgement::Take).unwrap().log.unwrap();
+    let mut log = on_disk(&disk, &path);
     append(&mut log, &three()[0]).unwrap();
     append(&mut log, &three()[1]).unwrap();
     disk.refuse_sync(true);
@@ -358,7 +389,7 @@ fn many_groups_one_sync() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let disk = Arc::new(FaultyDisk::default());
-    let mut log = Log::open_on(disk.clone(), &path, format(), &mut |_| Judgement::Take).unwrap().log.unwrap();
+    let mut log = on_disk(&disk, &path);
     append(&mut log, &three()[0]).unwrap();
     let before = disk.syncs();
     for _ in 0..100 {

@@ -168,7 +168,10 @@ fn what_does_not_lead_to_its_digest_is_cut_off() {
     let groups = history(&dir, 4);
     let format = Format::new("node-lkg", FORMAT);
     let mut log =
-        Log::open(&dir.file(), format, &mut |_| headwater_durable::Judgement::Take).unwrap().log.unwrap();
+        Log::open(&dir.file(), format, &Keys::default(), &mut |_| headwater_durable::Judgement::Take)
+            .unwrap()
+            .log
+            .unwrap();
     let lies = Version { digest: Digest(1), ..group(&groups[3].content, 5).version };
     log.append(|group| record::Rows::new(group).version(&lies)).unwrap();
     let after = group(&groups[3].content, 6).version;
@@ -185,7 +188,9 @@ fn records_of_somebody_else_under_our_header_are_set_aside() {
     for payload in [&b"\xff\xff\xff"[..], b"\x12\x03a/b", b"\x1a\x08\x0a\x06gen_id"] {
         let dir = Dir::new();
         let format = Format::new("node-lkg", FORMAT);
-        let opened = Log::open(&dir.file(), format, &mut |_| headwater_durable::Judgement::Take).unwrap();
+        let opened =
+            Log::open(&dir.file(), format, &Keys::default(), &mut |_| headwater_durable::Judgement::Take)
+                .unwrap();
         opened.log.unwrap().append(|group| group.record(payload)).unwrap();
         let (_, opened) = dir.open();
         assert!(opened.version.is_none() && opened.writer);

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_durable::{Format, Judgement, Log};
+use headwater_durable::{Format, Judgement, Keys, Log};
 use headwater_model::{Generation, Revision};
 use tokio::sync::oneshot;
 
@@ -110,7 +110,7 @@ fn format() -> Format {
 
 /// The owner of a new file, without a task around it.
 fn writer(file: &Path) -> Writer {
-    let mut log = Log::open(file, format(), &mut |_| Judgement::Take).unwrap().log.unwrap();
+    let mut log = Log::open(file, format(), &Keys::default(), &mut |_| Judgement::Take).unwrap().log.unwrap();
     log.append(|group| write(group, &Record::opened(7, 1))).unwrap();
     let shared = Arc::new(Shared::new(Mvcc::new(identity(7), Limits::ETCD)));
     Writer {
@@ -137,7 +137,7 @@ fn carry_out(writer: &mut Writer, txns: Vec<Txn>) -> Vec<Result<Revision, Refuse
 
 fn reread(file: &Path) -> Loader {
     let mut loader = Loader::new(Limits::ETCD);
-    Log::open(file, format(), &mut |group| {
+    Log::open(file, format(), &Keys::default(), &mut |group| {
         loader.take(group).unwrap();
         Judgement::Take
     })
