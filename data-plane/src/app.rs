@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use headwater_durable::Keys;
 use headwater_model::{Content, Version};
 use headwater_process::drain::{DrainTrigger, DrainWatcher, drain};
 use headwater_process::readiness::Condition;
+use headwater_process::settings::Fault;
 use headwater_process::supervisor::{Failure, Report};
 use headwater_process::{Policy, Readiness, Supervisor, health, telemetry};
 use headwater_proto::config::{FallbackRequest, Rejects};
@@ -77,6 +79,9 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A key of the last known good is none, or cannot be read.
+    #[error("{0}")]
+    StateKey(Fault),
     /// The keyring is none.
     #[error("data_encryption.keyring: {0}")]
     Keyring(String),
@@ -107,6 +112,7 @@ pub struct Bound {
     dialler: Dialler,
     tls: Option<ClientTls>,
     judge: Values,
+    keys: Keys,
 }
 
 /// The serving side, bound.
@@ -151,11 +157,12 @@ pub async fn bind(config: &NodeConfig) -> Result<Bound, StartFaults> {
     let tls = faults.note(tls.transpose());
     let token = faults.note(token(config));
     let context = faults.note(config.context().map_err(StartError::Keyring));
+    let keys = faults.note_all(config.state_keys());
     let supervisor = Supervisor::new("data-plane");
     let mut registry = telemetry::registry();
     let gateway = faults.note(Gateway::bind(config, &supervisor, &mut registry));
-    let (Some(()), Some(health), Some(control), Some(tls), Some(token), Some(context), Some(gateway)) =
-        (created, health, control, tls, token, context, gateway)
+    let (Some(health), Some(control), Some(tls), Some(token), Some(context), Some(keys), Some(gateway)) =
+        (health, control, tls, token, context, created.and(keys), gateway)
     else {
         return Err(StartFaults(faults.0));
     };
@@ -173,7 +180,7 @@ pub async fn bind(config: &NodeConfig) -> Result<Bound, StartFaults> {
         control: address(&control, config.listen.control),
     };
     let judge = Values { context, allowed: config.allow_governing.clone() };
-    Ok(Bound { addresses, supervisor, health, control, gateway, registry, dialler, tls, judge })
+    Ok(Bound { addresses, supervisor, health, control, gateway, registry, dialler, tls, judge, keys })
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -216,6 +223,10 @@ impl std::error::Error for StartFaults {}
 impl Faults {
     fn note<T, E: Into<StartError>>(&mut self, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.0.push(error.into())).ok()
+    }
+
+    fn note_all<T>(&mut self, result: Result<T, Vec<Fault>>) -> Option<T> {
+        result.map_err(|faults| self.0.extend(faults.into_iter().map(StartError::StateKey))).ok()
     }
 }
 
@@ -273,8 +284,9 @@ impl Bound {
         let applier = Applier::new(self.judge, self.gateway.upstreams.clone(), swap, views.clone());
         let (told, durable) = mpsc::channel(16);
         let (config, supervisor) = (Arc::new(config), self.supervisor.clone());
-        let opening = config.clone();
-        let opened = tokio::task::spawn_blocking(move || open(&opening, &supervisor, told, applier)).await?;
+        let (opening, keys) = (config.clone(), self.keys);
+        let opened =
+            tokio::task::spawn_blocking(move || open(&opening, &keys, &supervisor, told, applier)).await?;
         if let Some(tls) = &self.tls {
             let policy = Policy::best_effort().dropped_on_cancel();
             self.supervisor.spawn("TLS files", policy, tls.watch(TLS_RELOAD));
@@ -320,6 +332,7 @@ struct Restored {
 /// Opens the last known good and serves what it holds; blocks. Whatever is wrong with it, the node goes on.
 fn open(
     config: &NodeConfig,
+    keys: &Keys,
     supervisor: &Supervisor,
     told: mpsc::Sender<Version>,
     applier: Applier<Values, Upstreams>,
@@ -328,8 +341,8 @@ fn open(
         Restored { applier, keeper: None, held: None, judged: <_>::default(), written_unix: None };
     // Before it is opened, which may write.
     let written_unix = written(&config.last_known_good());
-    let interval = config.sync.persist_interval;
-    match Keeper::open(config.last_known_good(), &config.environment, interval, supervisor, told) {
+    let (file, interval) = (config.last_known_good(), config.sync.persist_interval);
+    match Keeper::open(file, &config.environment, keys, interval, supervisor, told) {
         Err(error) => warn!("serving without a disk: {error}"),
         Ok((keeper, opened)) => {
             restored.keeper = Some(keeper);

@@ -7,8 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use headwater_durable::Keys;
 use headwater_model::resources::{Context, Keyring};
-use headwater_process::settings::{self, Fault, Secret, duration};
+use headwater_process::settings::{self, Fault, Secret, StateEncryption, duration};
 use headwater_process::telemetry::LogSettings;
 use headwater_proto::limits;
 use headwater_tls::ClientFiles;
@@ -32,6 +33,8 @@ pub struct NodeConfig {
     pub sync: SyncConfig,
     /// The directory of the last known good; it must exist.
     pub data_dir: PathBuf,
+    /// The keys under which the last known good is encrypted.
+    pub state_encryption: StateEncryption,
     /// Keys of governing values (`global_rules/1`) that are passed over although they cannot be honoured.
     pub allow_governing: BTreeSet<String>,
     /// The keys of encrypted fields.
@@ -130,6 +133,15 @@ impl NodeConfig {
         keyring.map(|keyring| Context { keyring }).map_err(|error| error.to_string())
     }
 
+    /// The keys of the last known good; read from their files each time.
+    ///
+    /// # Errors
+    /// Every fault of them.
+    pub fn state_keys(&self) -> Result<Keys, Vec<Fault>> {
+        let keys = self.state_encryption.read("state_encryption")?;
+        Ok(Keys::new(keys.iter().map(|key| *key.expose())))
+    }
+
     /// The file of the last known good.
     #[must_use]
     pub fn last_known_good(&self) -> PathBuf {
@@ -195,6 +207,7 @@ impl Default for NodeConfig {
             control_plane: ControlPlane::default(),
             sync: SyncConfig::default(),
             data_dir: "/var/lib/headwater".into(),
+            state_encryption: StateEncryption::default(),
             allow_governing: BTreeSet::new(),
             data_encryption: DataEncryption::default(),
             proxy: ProxyConfig::default(),
@@ -220,6 +233,9 @@ impl settings::Settings for NodeConfig {
         if self.data_dir.exists() && !self.data_dir.is_dir() {
             let message = format!("{} is no directory: name another one", self.data_dir.display());
             faults.push(Fault::new("data_dir", message));
+        }
+        if let Err(encryption) = self.state_keys() {
+            faults.extend(encryption);
         }
         if let Err(error) = self.context() {
             faults.push(Fault::new("data_encryption.keyring", error));
@@ -285,6 +301,43 @@ mod tests {
         {
             assert!(faults.contains(path), "{path} in {faults}");
         }
+    }
+
+    #[test]
+    fn keys_of_the_state_are_read_and_all_their_faults_told_at_once() {
+        let plane =
+            "node_id: a\ndata_dir: /tmp\ncontrol_plane: {addresses: ['127.0.0.1:9190'], insecure: true}\n";
+        let read = |keys: &str| {
+            let text = format!("{plane}state_encryption: {{keys: {keys}}}\n");
+            load::<NodeConfig>(Sources::new().text("node.yaml", text))
+        };
+        let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+        let config = read(&format!("[{{key: {key}}}]")).expect("valid");
+        assert_eq!(config.state_keys().expect("valid").first(), Keys::new([[1; 32]]).first());
+        assert!(!settings::dump(&config).contains(key));
+        let faults = read("[{key: short}, {file: /no/such/key}]").expect_err("faults");
+        let paths: Vec<&str> = faults.0.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(paths, ["state_encryption.keys[0].key", "state_encryption.keys[1].file"]);
+        let faults = read(&format!("[{{keys: {key}}}]")).expect_err("unknown");
+        assert_eq!(faults.0[0].path, "state_encryption.keys[0].keys");
+    }
+
+    /// The example's section on encryption, which is a comment there.
+    const ENCRYPTION: &str = "# state_encryption:\n#   keys:\n#     - {file: /etc/headwater/state.key}\n";
+
+    #[test]
+    fn the_production_example_loads_and_its_encryption_can_be_taken_in() {
+        let example = include_str!("../../deploy/data-plane.yaml");
+        let read = |text: &str| {
+            let sources = Sources::new().text("node.yaml", text).set(["data_dir=/tmp".to_owned()]);
+            load::<NodeConfig>(sources)
+        };
+        let config = read(example).expect("valid");
+        assert!(config.control_plane.tls.is_some() && config.state_encryption.keys.is_empty());
+        let encrypted = example.replace(ENCRYPTION, &ENCRYPTION.replace("# ", "").replace('#', ""));
+        let faults = read(&encrypted).expect_err("no such file here");
+        let paths: Vec<&str> = faults.0.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(paths, ["state_encryption.keys[0].file"]);
     }
 
     #[test]

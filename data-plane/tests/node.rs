@@ -10,7 +10,9 @@ use bytes::Bytes;
 use headwater_data_plane::app::{self, Running, StartError};
 use headwater_data_plane::config::{ControlPlane, Listen, NodeConfig};
 use headwater_data_plane::proxy::config::{AccessLogTarget, ProxyConfig};
+use headwater_data_plane::sync::last_known_good::{Group, LastKnownGood};
 use headwater_model::{Change, Content, Generation, Key, Lineage, Resource, Revision, Version, diff};
+use headwater_process::settings::KeySource;
 use headwater_process::{Policy, Supervisor};
 use headwater_proto::config::{
     Begin, NodeMessage, ReplicaMessage, Standing, TransferPart, TransferReason, Welcome,
@@ -260,4 +262,42 @@ async fn a_damaged_file_and_an_absent_replica_end_nothing() {
     let faults = status(node.addresses.health).await["disk"]["faults"].clone();
     assert!(faults.as_array().is_some_and(|faults| !faults.is_empty()), "{faults}");
     assert!(node.shutdown().await.late.is_empty());
+}
+
+#[tokio::test]
+async fn with_a_key_in_the_settings_the_file_is_encrypted_and_without_it_the_node_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path(), local());
+    let file = config.last_known_good();
+    let (mut plain, _) = LastKnownGood::open(&file, &config.environment, &<_>::default()).unwrap();
+    let content: Content = [resource("routes/secret", r#"{"uri":"/a","status":0}"#, 2)].into_iter().collect();
+    let version = version(&content, 2);
+    plain.append(&Group { version, content, retained: Vec::new() }).unwrap();
+    drop(plain);
+    let is_seen = || std::fs::read(&file).unwrap().windows(13).any(|window| window == b"routes/secret");
+    assert!(is_seen());
+
+    let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    let source = KeySource { file: None, key: Some(key.to_owned().into()) };
+    config.state_encryption.keys = vec![source];
+    let node = start(config.clone()).await;
+    ready(node.addresses.health).await;
+    assert!(!is_seen());
+    let (_, all) = get(node.addresses.control, "/config_dump").await;
+    assert!(all.contains("routes/secret") && !all.contains(key), "{all}");
+    assert!(node.shutdown().await.late.is_empty());
+
+    config.state_encryption.keys.clear();
+    let node = start(config.clone()).await;
+    let status = status(node.addresses.health).await;
+    assert!(
+        status["disk"]["faults"][0].as_str().is_some_and(|fault| fault.contains("add that key")),
+        "{status}"
+    );
+    assert_eq!(get(node.addresses.health, "/readyz").await.0, 503);
+    assert!(node.shutdown().await.late.is_empty());
+
+    config.state_encryption.keys = vec![KeySource::default(), KeySource::default()];
+    let faults = app::bind(&config).await.err().expect("refused").0;
+    assert!(matches!(faults[..], [StartError::StateKey(_), StartError::StateKey(_)]), "{faults:?}");
 }

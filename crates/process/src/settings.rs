@@ -19,6 +19,7 @@ pub mod byte_size;
 pub mod duration;
 mod path;
 mod secret;
+mod state_encryption;
 mod tree;
 mod typed;
 
@@ -26,6 +27,7 @@ mod typed;
 mod tests;
 
 pub use secret::Secret;
+pub use state_encryption::{KeySource, StateEncryption, StateKey};
 
 use path::KeyPath;
 use tree::Tree;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use headwater_durable::Keys;
 use headwater_model::Version;
 use headwater_process::{Policy, Supervisor};
 use tokio::sync::{mpsc, watch};
@@ -57,11 +58,12 @@ impl Keeper {
     pub fn open(
         path: PathBuf,
         environment: &str,
+        keys: &Keys,
         persist_interval: Duration,
         supervisor: &Supervisor,
         durable: mpsc::Sender<Version>,
     ) -> Result<(Self, Opened), Error> {
-        let (file, opened) = LastKnownGood::open(&path, environment)?;
+        let (file, opened) = LastKnownGood::open(&path, environment, keys)?;
         for fault in &opened.faults {
             warn!(file = %path.display(), "{fault}");
         }

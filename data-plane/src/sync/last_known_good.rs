@@ -99,12 +99,13 @@ impl Error {
 
 impl LastKnownGood {
     /// Opens the file of an environment; it need not exist, and whatever its bytes are, what is whole in it is found.
+    /// With keys it is encrypted, and brought under the first of them at once.
     ///
     /// # Errors
     /// When the device fails to read. Anything else is among [`Opened::faults`].
-    pub fn open(path: &Path, environment: &str) -> Result<(Self, Opened), Error> {
-        let (kept, faults) =
-            Kept::open(path, Format::new("node-lkg", FORMAT), &Keys::default(), State::empty(environment))?;
+    pub fn open(path: &Path, environment: &str, keys: &Keys) -> Result<(Self, Opened), Error> {
+        let format = Format::new("node-lkg", FORMAT);
+        let (kept, faults) = Kept::open(path, format, keys, State::empty(environment))?;
         let state: &State = kept.written();
         let opened = Opened {
             version: state.version.clone(),

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use headwater_durable::Log;
+use headwater_durable::{Judgement, Log};
 use headwater_model::{Generation, Key, Lineage};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -23,7 +23,11 @@ impl Dir {
     }
 
     fn open(&self) -> (LastKnownGood, Opened) {
-        LastKnownGood::open(&self.file(), "production").unwrap()
+        self.open_under(&Keys::default())
+    }
+
+    fn open_under(&self, keys: &Keys) -> (LastKnownGood, Opened) {
+        LastKnownGood::open(&self.file(), "production", keys).unwrap()
     }
 
     fn set_aside(&self) -> Vec<String> {
@@ -79,6 +83,11 @@ fn assert_holds(opened: &Opened, group: &Group) {
     assert_eq!(opened.version.as_ref(), Some(&group.version));
     assert_eq!(opened.content, group.content);
     assert_eq!(opened.retained, group.retained);
+}
+
+fn log(dir: &Dir, format: Format) -> Log {
+    let opened = Log::open(&dir.file(), format, &Keys::default(), &mut |_| Judgement::Take);
+    opened.unwrap().log.unwrap()
 }
 
 #[test]
@@ -167,11 +176,7 @@ fn what_does_not_lead_to_its_digest_is_cut_off() {
     let dir = Dir::new();
     let groups = history(&dir, 4);
     let format = Format::new("node-lkg", FORMAT);
-    let mut log =
-        Log::open(&dir.file(), format, &Keys::default(), &mut |_| headwater_durable::Judgement::Take)
-            .unwrap()
-            .log
-            .unwrap();
+    let mut log = log(&dir, format);
     let lies = Version { digest: Digest(1), ..group(&groups[3].content, 5).version };
     log.append(|group| record::Rows::new(group).version(&lies)).unwrap();
     let after = group(&groups[3].content, 6).version;
@@ -188,10 +193,7 @@ fn records_of_somebody_else_under_our_header_are_set_aside() {
     for payload in [&b"\xff\xff\xff"[..], b"\x12\x03a/b", b"\x1a\x08\x0a\x06gen_id"] {
         let dir = Dir::new();
         let format = Format::new("node-lkg", FORMAT);
-        let opened =
-            Log::open(&dir.file(), format, &Keys::default(), &mut |_| headwater_durable::Judgement::Take)
-                .unwrap();
-        opened.log.unwrap().append(|group| group.record(payload)).unwrap();
+        log(&dir, format).append(|group| group.record(payload)).unwrap();
         let (_, opened) = dir.open();
         assert!(opened.version.is_none() && opened.writer);
         assert_eq!(dir.set_aside(), ["lkg.damaged-1"]);
@@ -202,7 +204,7 @@ fn records_of_somebody_else_under_our_header_are_set_aside() {
 fn the_file_of_another_environment_is_set_aside_and_named() {
     let dir = Dir::new();
     let groups = history(&dir, 3);
-    let (_, opened) = LastKnownGood::open(&dir.file(), "staging").unwrap();
+    let (_, opened) = LastKnownGood::open(&dir.file(), "staging", &Keys::default()).unwrap();
     assert!(opened.version.is_none() && opened.content.is_empty() && opened.writer);
     assert!(opened.faults[0].contains("production"), "{:?}", opened.faults);
     assert_eq!(dir.set_aside(), ["lkg.other-environment-1"]);
@@ -266,4 +268,55 @@ fn a_second_process_serves_and_takes_over_when_the_first_ends() {
     second.sync().unwrap();
     drop(second);
     assert_holds(&dir.open().1, &groups[3]);
+}
+
+/// Whether a text is in a file of the directory, or in a name.
+fn is_seen(dir: &Dir, text: &str) -> bool {
+    fs::read_dir(dir.directory.path()).unwrap().any(|entry| {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[test]
+fn with_a_key_nothing_of_it_is_seen_and_keys_are_exchanged_over_starts() {
+    let dir = Dir::new();
+    let texts = ["routes/secret", "the-value", "services/1", "/apisix", "production"];
+    let content: Content = [resource("routes/secret", 4, "the-value")].into_iter().collect();
+    let state = Group { retained: vec![retained("routes/1", 9)], ..group(&content, 5) };
+    let (mut file, _) = dir.open();
+    file.append(&state).unwrap();
+    drop(file);
+    assert!(texts.iter().all(|text| is_seen(&dir, text)), "the search finds what is there");
+    for ring in [vec![[1; 32]], vec![[2; 32], [1; 32]], vec![[2; 32]]] {
+        let (mut file, opened) = dir.open_under(&Keys::new(ring));
+        assert_holds(&opened, &state);
+        assert!(opened.faults.is_empty(), "{:?}", opened.faults);
+        file.append(&group(&Content::new(), 6)).unwrap();
+        file.append(&state).unwrap();
+        file.sync().unwrap();
+        for text in texts {
+            assert!(!is_seen(&dir, text), "{text}");
+        }
+    }
+    assert_eq!(dir.set_aside(), Vec::<String>::new());
+}
+
+#[test]
+fn without_its_key_the_file_is_set_aside_and_the_node_goes_on_without() {
+    let dir = Dir::new();
+    let content: Content = [resource("routes/secret", 4, "the-value")].into_iter().collect();
+    let state = group(&content, 5);
+    let key = Keys::new([[1; 32]]);
+    dir.open_under(&key).0.append(&state).unwrap();
+    for wrong in [Keys::default(), Keys::new([[2; 32]])] {
+        let (mut file, opened) = dir.open_under(&wrong);
+        assert!(opened.version.is_none() && opened.content.is_empty() && opened.writer);
+        assert!(opened.faults[0].contains("add that key"), "{:?}", opened.faults);
+        file.append(&group(&Content::new(), 6)).unwrap();
+        drop(file);
+        assert_eq!(dir.set_aside(), ["lkg.other-key-1"]);
+        fs::rename(dir.directory.path().join("lkg.other-key-1"), dir.file()).unwrap();
+        assert_holds(&dir.open_under(&key).1, &state);
+    }
 }
