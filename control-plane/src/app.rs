@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_process::drain::{DrainTrigger, DrainWatcher, Drained, drain};
+use headwater_process::settings::Faults;
 use headwater_process::supervisor::Failure;
 use headwater_process::{Policy, Readiness, Supervisor, telemetry};
 use headwater_tls::{Incoming, ServerFiles, ServerTls, TlsError};
@@ -91,6 +92,9 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Keys of files of state are none, or cannot be read.
+    #[error("{0}")]
+    StateKeys(Faults),
     /// A source cannot be opened.
     #[error(transparent)]
     Source(Box<SourceError>),
@@ -165,11 +169,12 @@ impl Parts {
         let clock = Clock::start();
         let replica: Arc<str> = self.config.replica_id.clone().unwrap_or_else(host_name).into();
         let mut registry = telemetry::registry();
-        let files = sources::open(&self.config, clock)?;
+        let keys = self.config.state_keys().map_err(|faults| StartError::StateKeys(Faults(faults)))?;
+        let files = sources::open(&self.config, &keys, clock)?;
         let expected: Vec<Expected> = files.iter().flat_map(|found| found.expected.clone()).collect();
         let fleet = Fleet::start(&replica, self.config.lost_retention, expected, &self.supervisor);
         let environments =
-            sources::start(&self.config, files, &fleet, clock, &mut registry, &self.supervisor)?;
+            sources::start(&self.config, &keys, files, &fleet, clock, &mut registry, &self.supervisor)?;
         for environment in &environments {
             self.await_complete(environment.clone());
         }

@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use headwater_durable::Keys;
 use headwater_model::resources::{Keyring, KeyringError};
-use headwater_process::settings::{Fault, Secret, Settings, duration};
+use headwater_process::settings::{Fault, Secret, Settings, StateEncryption, duration};
 use headwater_process::telemetry::LogSettings;
 use headwater_tls::ServerFiles;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct Config {
     pub replica_id: Option<String>,
     /// Where the replica keeps its last known good of each environment.
     pub state_dir: PathBuf,
+    /// The keys under which files of state are encrypted: the last known good, and the embedded store.
+    pub state_encryption: StateEncryption,
     /// The configurations it serves, each a key prefix.
     pub environments: Vec<EnvironmentConfig>,
     /// Configuration from etcd. Either this or `embedded`.
@@ -159,6 +162,15 @@ impl Config {
             Some(keys) => Keyring::new(keys.iter().map(|key| key.expose().as_bytes())),
         }
     }
+
+    /// The keys of files of state; read from their files each time.
+    ///
+    /// # Errors
+    /// Every fault of them.
+    pub fn state_keys(&self) -> Result<Keys, Vec<Fault>> {
+        let keys = self.state_encryption.read("state_encryption")?;
+        Ok(Keys::new(keys.iter().map(|key| *key.expose())))
+    }
 }
 
 impl Settings for Config {
@@ -172,6 +184,7 @@ impl Default for Config {
         Self {
             replica_id: None,
             state_dir: "/var/lib/headwater/control-plane".into(),
+            state_encryption: StateEncryption::default(),
             environments: vec![EnvironmentConfig {
                 name: "default".into(),
                 prefix: "/apisix".into(),

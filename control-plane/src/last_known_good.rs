@@ -272,13 +272,13 @@ impl Error {
 
 impl LastKnownGood {
     /// Opens the file of an environment's prefix; it need not exist, and whatever its bytes are, what is whole in it is
-    /// found.
+    /// found. With keys it is encrypted, and brought under the first of them at once.
     ///
     /// # Errors
     /// When the device fails to read. Anything else is among [`Opened::faults`].
-    pub fn open(path: &Path, prefix: &str) -> Result<(Self, Opened), Error> {
+    pub fn open(path: &Path, prefix: &str, keys: &Keys) -> Result<(Self, Opened), Error> {
         let format = Format::new("replica-lkg", FORMAT);
-        let (kept, faults) = Kept::open(path, format, &Keys::default(), State::empty(prefix.into()))?;
+        let (kept, faults) = Kept::open(path, format, keys, State::empty(prefix.into()))?;
         let wanted: State = kept.written().clone();
         let saved = wanted.present.then(|| wanted.saved.clone());
         let opened = Opened { saved, faults: sentences(&faults), writer: kept.is_writer() };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headwater_durable::Keys;
 use headwater_model::Revision;
 use headwater_model::resources::Context;
 use headwater_process::{Policy, Supervisor};
@@ -52,14 +53,14 @@ pub enum SourceError {
 }
 
 /// Opens the last known good of every environment that follows etcd; an embedded store is its own.
-pub(super) fn open(config: &Config, clock: Clock) -> Result<Vec<Found>, SourceError> {
+pub(super) fn open(config: &Config, keys: &Keys, clock: Clock) -> Result<Vec<Found>, SourceError> {
     if config.etcd.is_none() {
         return Ok(Vec::new());
     }
     let open = |environment: &EnvironmentConfig| {
         let file = config.state_dir.join(format!("{}.last-known-good", environment.name));
         let name: Arc<str> = environment.name.as_str().into();
-        let found = disk::open(&file, &environment.prefix, &name, clock.unix())
+        let found = disk::open(&file, &environment.prefix, &name, keys, clock.unix())
             .map_err(|source| SourceError::LastKnownGood { file: file.clone(), source })?;
         for fault in &found.faults {
             tracing::warn!(environment = %name, file = %file.display(), %fault, "the last known good");
@@ -72,6 +73,7 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Vec<Found>, SourceEr
 /// Starts every environment, from its opened file where it has one.
 pub(super) fn start(
     config: &Config,
+    keys: &Keys,
     files: Vec<Found>,
     fleet: &Fleet,
     clock: Clock,
@@ -85,7 +87,7 @@ pub(super) fn start(
             config
                 .environments
                 .iter()
-                .map(|environment| from_embedded(environment, &embedded, clock, supervisor))
+                .map(|environment| from_embedded(environment, &embedded, keys, clock, supervisor))
                 .collect()
         }
     }
@@ -167,11 +169,12 @@ fn audit(environment: &Environment, etcd: &EtcdConfig, metrics: Metrics, supervi
 fn from_embedded(
     environment: &EnvironmentConfig,
     embedded: &EmbeddedConfig,
+    keys: &Keys,
     clock: Clock,
     supervisor: &Supervisor,
 ) -> Result<Environment, SourceError> {
     let file = embedded.directory.join(format!("{}.store", environment.name));
-    let settings = Settings { file: file.clone(), progress_interval: EMBEDDED_PROGRESS };
+    let settings = Settings { file: file.clone(), keys: keys.clone(), progress_interval: EMBEDDED_PROGRESS };
     let store = EmbeddedStore::open(&settings, supervisor)
         .map_err(|source| SourceError::Embedded { file, source })?;
     let mut core = Core::new(environment.prefix.as_str().into(), clock.unix());

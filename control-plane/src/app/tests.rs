@@ -211,3 +211,53 @@ async fn with_etcd_away_a_replica_starts_says_so_and_writes_nothing() {
     assert_eq!((refused.code(), word(&refused)), (Code::Unavailable, "not_complete"));
     assert!(bound.shutdown().await.is_none());
 }
+
+const ENCRYPTED: &str = "admin: {listen: '127.0.0.1:0', insecure: true}\n\
+    state_encryption: {keys: [{key: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=}]}\n";
+
+fn is_seen(file: &std::path::Path, text: &str) -> bool {
+    std::fs::read(file).unwrap().windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_key_in_the_settings_the_embedded_store_is_encrypted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store/default.store");
+    for (settings, seen) in [(OPEN, true), (ENCRYPTED, false)] {
+        let (bound, channel) = replica(folder.path(), settings).await;
+        let mut resources = ResourcesClient::new(channel);
+        resources.put(put("upstreams/1", UPSTREAM)).await.unwrap();
+        let list = wire::ListRequest { kind: "upstreams".into(), ..wire::ListRequest::default() };
+        assert_eq!(resources.list(list).await.unwrap().into_inner().total, 1);
+        assert!(bound.shutdown().await.is_none());
+        assert_eq!((is_seen(&file, "upstreams/1"), is_seen(&file, "127.0.0.1:80")), (seen, seen));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_key_in_the_settings_the_last_known_good_is_encrypted_at_the_start() {
+    use crate::last_known_good::{LastKnownGood, Saved};
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut away = config(folder.path(), ENCRYPTED);
+    away.embedded = None;
+    away.etcd = Some(crate::backend::etcd::EtcdConfig {
+        endpoints: vec!["http://127.0.0.1:1".into()],
+        ..crate::backend::etcd::EtcdConfig::default()
+    });
+    let file = folder.path().join("state/default.last-known-good");
+    let (mut plain, _) = LastKnownGood::open(&file, "/apisix", &<_>::default()).unwrap();
+    plain.save_full(&Saved::empty("/apisix".into())).unwrap();
+    drop(plain);
+    assert!(is_seen(&file, "/apisix"));
+    let bound = start(away.clone()).await.unwrap();
+    assert!(!is_seen(&file, "/apisix"));
+    assert!(bound.shutdown().await.is_none());
+    let keys = away.state_keys().unwrap();
+    let (_, opened) = LastKnownGood::open(&file, "/apisix", &keys).unwrap();
+    assert!(opened.saved.is_some() && opened.faults.is_empty(), "{:?}", opened.faults);
+
+    away.state_encryption.keys[0].key = None;
+    let error = start(away).await.unwrap_err().to_string();
+    assert!(error.contains("state_encryption.keys[0]: is empty"), "{error}");
+}

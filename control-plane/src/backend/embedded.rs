@@ -7,7 +7,8 @@
 //! It is its own proof of life: there is nothing between it and its watch that could fail in silence.
 //!
 //! A damaged file is cut off at its last whole group or set aside and named by [`headwater_durable`]; the store
-//! goes on with what is whole. Since that may be less than what nodes have seen, every opening counts, and the
+//! goes on with what is whole. With keys it is encrypted; it is rewritten at an opening that finds it under another
+//! one, or plain. Since that may be less than what nodes have seen, every opening counts, and the
 //! environment's generation rises with it ([`EmbeddedStore::generation`]).
 
 mod access;
@@ -18,12 +19,12 @@ mod source;
 mod tests;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_durable::{Error, Format, Judgement, Keys, Log, Opened};
-use headwater_model::Generation;
+use headwater_model::{Generation, Revision};
 use headwater_process::Supervisor;
 use headwater_process::supervisor::Policy;
 use tokio::sync::mpsc;
@@ -47,10 +48,12 @@ pub struct EmbeddedStore {
 }
 
 /// Where a store is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The file; its directory is made where it is missing.
     pub file: PathBuf,
+    /// The keys under which it is encrypted; plain without any.
+    pub keys: Keys,
     /// How often the source says that everything was delivered.
     pub progress_interval: Duration,
 }
@@ -70,15 +73,16 @@ impl EmbeddedStore {
     /// When the file is there and cannot be read for a fault of the device. A damaged or a locked file is no error:
     /// see [`EmbeddedStore::faults`].
     pub fn open(settings: &Settings, supervisor: &Supervisor) -> Result<Self, OpenError> {
-        let (opened, loader) = read(&settings.file)?;
+        let (opened, loader) = read(settings)?;
         let mut faults: Vec<String> = opened.faults.iter().map(ToString::to_string).collect();
         let (cluster_id, opens) = loader.opened().unwrap_or_else(|| (rand::random::<u64>().max(1), 0));
         let empty = || Mvcc::new(records::identity(cluster_id), Limits::ETCD);
         let mut store = loader.into_store().unwrap_or_else(empty);
         Past::DEFAULT.forget(&mut store);
-        let shared = Arc::new(Shared::new(store));
         let opens = opens + 1;
-        let log = opened.log.ok_or_else(|| faults.join("; ")).and_then(|log| count(log, cluster_id, opens));
+        let log = opened.log.ok_or_else(|| faults.join("; "));
+        let log = log.and_then(|log| count(log, cluster_id, opens, &store));
+        let shared = Arc::new(Shared::new(store));
         let jobs = match log {
             Ok(log) => {
                 let (sender, receiver) = mpsc::channel(WAITING);
@@ -130,7 +134,7 @@ impl EmbeddedStore {
 }
 
 /// Reads the file's groups.
-fn read(file: &Path) -> Result<(Opened, Loader), Error> {
+fn read(settings: &Settings) -> Result<(Opened, Loader), Error> {
     let mut loader = Loader::new(Limits::ETCD);
     let mut take = |group: &[Vec<u8>]| match loader.take(group) {
         Ok(()) => Judgement::Take,
@@ -139,15 +143,19 @@ fn read(file: &Path) -> Result<(Opened, Loader), Error> {
         }
         Err(misread) => Judgement::Refuse(misread.to_string()),
     };
-    let opened = Log::open(file, Format::new("embedded", 1), &Keys::default(), &mut take)?;
+    let opened = Log::open(&settings.file, Format::new("embedded", 1), &settings.keys, &mut take)?;
     Ok((opened, loader))
 }
 
-/// Writes this opening down, before anything is served from it.
-fn count(mut log: Log, cluster_id: u64, opens: u64) -> Result<Log, String> {
+/// Writes this opening down, before anything is served from it. A file that is not under the first key is rewritten
+/// for it; while it cannot be, nothing is written.
+fn count(mut log: Log, cluster_id: u64, opens: u64, store: &Mvcc) -> Result<Log, String> {
     let record = Record::opened(cluster_id, opens);
-    log.append(|group| writer::write(group, &record))
-        .and_then(|()| log.sync())
-        .map(|()| log)
-        .map_err(|error| error.to_string())
+    let counted = if log.is_outdated() {
+        let base = store.compacted().max(Revision(1));
+        log.rewrite(|group| writer::write_whole(group, &record, store, base))
+    } else {
+        log.append(|group| writer::write(group, &record))
+    };
+    counted.and_then(|()| log.sync()).map(|()| log).map_err(|error| error.to_string())
 }

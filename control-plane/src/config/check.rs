@@ -21,6 +21,9 @@ pub(super) fn all(config: &Config) -> Vec<Fault> {
     if config.replica_id.as_ref().is_some_and(String::is_empty) {
         faults.push(Fault::new("replica_id", "is empty: give the replica a name, or leave the key out"));
     }
+    if let Err(encryption) = config.state_keys() {
+        faults.extend(encryption);
+    }
     if let Err(error) = config.keyring() {
         faults.push(Fault::new("data_encryption.keyring", error.to_string()));
     }

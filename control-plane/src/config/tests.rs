@@ -96,8 +96,29 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn the_production_example_loads() {
-    let config = load(include_str!("../../../deploy/control-plane.yaml")).unwrap();
+fn keys_of_the_state_are_read_and_all_their_faults_told_at_once() {
+    let with = |keys: &str| load(&format!("{PLAIN}state_encryption: {{keys: {keys}}}\n"));
+    let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    let config = with(&format!("[{{key: {key}}}]")).unwrap();
+    assert_eq!(config.state_keys().unwrap().first(), Keys::new([[1; 32]]).first());
+    assert!(!settings::dump(&config).contains(key));
+    let faults = with(&format!("[{{key: {key}}}, {{key: short}}, {{file: /no/such/key}}, {{key: {key}}}]"));
+    assert_eq!(
+        faults.unwrap_err(),
+        ["state_encryption.keys[1].key", "state_encryption.keys[2].file", "state_encryption.keys[3]"]
+    );
+    assert_eq!(with("[{path: /x}]").unwrap_err(), ["state_encryption.keys[0].path"]);
+}
+
+/// The example's section on encryption, which is a comment there.
+const ENCRYPTION: &str = "# state_encryption:\n#   keys:\n#     - {file: /etc/headwater/state.key}\n";
+
+#[test]
+fn the_production_example_loads_and_its_encryption_can_be_taken_in() {
+    let example = include_str!("../../../deploy/control-plane.yaml");
+    let config = load(example).unwrap();
     assert_eq!(config.etcd.map(|etcd| etcd.endpoints.len()), Some(3));
-    assert!(!config.admin.insecure && !config.southbound.insecure);
+    assert!(!config.admin.insecure && !config.southbound.insecure && config.state_encryption.keys.is_empty());
+    let encrypted = example.replace(ENCRYPTION, &ENCRYPTION.replace("# ", "").replace('#', ""));
+    assert_eq!(load(&encrypted).unwrap_err(), ["state_encryption.keys[0].file"]);
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_durable::Keys;
 use headwater_model::Revision;
 use headwater_model::guard::Removal;
 use headwater_model::shape::{Shape, classify};
@@ -52,9 +53,10 @@ pub fn open(
     path: &Path,
     prefix: &str,
     environment: &Arc<str>,
+    keys: &Keys,
     now_unix: u64,
 ) -> Result<Found, last_known_good::Error> {
-    let (file, opened) = LastKnownGood::open(path, prefix)?;
+    let (file, opened) = LastKnownGood::open(path, prefix, keys)?;
     let (core, expected) = match opened.saved {
         Some(saved) => resume(saved, environment, now_unix),
         None => (Core::new(prefix.into(), now_unix), Vec::new()),

@@ -20,7 +20,11 @@ impl Dir {
     }
 
     fn open(&self) -> (LastKnownGood, Opened) {
-        LastKnownGood::open(&self.file(), "/apisix").unwrap()
+        self.open_under(&Keys::default())
+    }
+
+    fn open_under(&self, keys: &Keys) -> (LastKnownGood, Opened) {
+        LastKnownGood::open(&self.file(), "/apisix", keys).unwrap()
     }
 
     fn set_aside(&self) -> Vec<String> {
@@ -218,7 +222,7 @@ fn a_group_that_does_not_lead_to_its_version_is_refused_and_forgotten() {
 fn the_file_of_another_prefix_is_set_aside_and_named() {
     let dir = Dir::new();
     history(&dir, 3);
-    let (_, opened) = LastKnownGood::open(&dir.file(), "/staging").unwrap();
+    let (_, opened) = LastKnownGood::open(&dir.file(), "/staging", &Keys::default()).unwrap();
     assert!(opened.saved.is_none() && opened.writer);
     assert!(opened.faults[0].contains("/apisix"), "{:?}", opened.faults);
     assert_eq!(dir.set_aside(), ["lkg.other-environment-1"]);
@@ -280,4 +284,50 @@ fn a_second_process_reads_and_takes_over_when_the_first_ends() {
     let saved = second.saved().clone();
     drop(second);
     assert_eq!(dir.open().1.saved, Some(saved));
+}
+
+/// Whether a text is in a file of the directory.
+fn is_seen(dir: &Dir, text: &[u8]) -> bool {
+    fs::read_dir(dir.directory.path()).unwrap().any(|entry| {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        bytes.windows(text.len()).any(|window| window == text)
+    })
+}
+
+#[test]
+fn with_a_key_nothing_of_it_is_seen_and_keys_are_exchanged_over_starts() {
+    let dir = Dir::new();
+    let states = history(&dir, 30);
+    let last = states.last().unwrap();
+    let texts: [&[u8]; 4] = [b"routes/1", &[1; 60], b"gen_id", b"/apisix"];
+    assert!(texts.iter().all(|text| is_seen(&dir, text)), "the search finds what is there");
+    for ring in [vec![[1; 32]], vec![[2; 32], [1; 32]], vec![[2; 32]]] {
+        let (mut file, opened) = dir.open_under(&Keys::new(ring));
+        assert_eq!(opened.saved.as_ref(), Some(last));
+        assert!(opened.faults.is_empty(), "{:?}", opened.faults);
+        file.save_full(&loaded(3)).unwrap();
+        file.save_full(last).unwrap();
+        file.sync().unwrap();
+        for text in texts {
+            assert!(!is_seen(&dir, text), "{}", text.escape_ascii());
+        }
+    }
+    assert_eq!(dir.set_aside(), Vec::<String>::new());
+}
+
+#[test]
+fn without_its_key_the_file_is_set_aside_and_the_replica_goes_on_without() {
+    let dir = Dir::new();
+    let (key, saved) = (Keys::new([[1; 32]]), loaded(4));
+    dir.open_under(&key).0.save_full(&saved).unwrap();
+    for wrong in [Keys::default(), Keys::new([[2; 32]])] {
+        let (mut file, opened) = dir.open_under(&wrong);
+        assert!(opened.saved.is_none() && opened.writer);
+        assert!(opened.faults[0].contains("add that key"), "{:?}", opened.faults);
+        file.save_full(&loaded(2)).unwrap();
+        drop(file);
+        assert_eq!(dir.set_aside(), ["lkg.other-key-1"]);
+        fs::rename(dir.directory.path().join("lkg.other-key-1"), dir.file()).unwrap();
+        assert_eq!(dir.open_under(&key).1.saved.as_ref(), Some(&saved));
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headwater_durable::Keys;
 use headwater_process::Supervisor;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -17,8 +18,8 @@ use crate::backend::{
     Transaction,
 };
 
-fn settings(directory: &Path) -> Settings {
-    Settings { file: directory.join("store"), progress_interval: Duration::from_secs(5) }
+fn settings(directory: &Path, keys: Keys) -> Settings {
+    Settings { file: directory.join("store"), keys, progress_interval: Duration::from_secs(5) }
 }
 
 /// An open store and the scope its writer runs in.
@@ -29,8 +30,12 @@ struct Open {
 
 impl Open {
     fn at(directory: &Path) -> Self {
+        Self::under(directory, Keys::default())
+    }
+
+    fn under(directory: &Path, keys: Keys) -> Self {
         let scope = Supervisor::new("test");
-        let store = EmbeddedStore::open(&settings(directory), &scope).unwrap();
+        let store = EmbeddedStore::open(&settings(directory, keys), &scope).unwrap();
         Self { store, scope }
     }
 

@@ -174,10 +174,7 @@ impl Writer {
         let base = Revision(oldest).max(store.compacted()).max(Revision(1));
         let opened = Record::opened(self.cluster_id, self.opens);
         let was_suspect = self.log.is_suspect();
-        let written = self.log.rewrite(|group| {
-            write(group, &opened)?;
-            Record::whole(store, base).try_for_each(|record| write(group, &record))
-        });
+        let written = self.log.rewrite(|group| write_whole(group, &opened, store, base));
         match written {
             Ok(()) => {
                 self.base_bytes = self.log.bytes();
@@ -222,4 +219,15 @@ impl Refused {
 /// Writes one record into a group.
 pub(super) fn write(group: &mut GroupWriter<'_>, record: &Record) -> Result<(), Error> {
     group.record(&record.encode_to_vec())
+}
+
+/// Writes a whole store into a group: what a rewritten file holds.
+pub(super) fn write_whole(
+    group: &mut GroupWriter<'_>,
+    opened: &Record,
+    store: &Mvcc,
+    base: Revision,
+) -> Result<(), Error> {
+    write(group, opened)?;
+    Record::whole(store, base).try_for_each(|record| write(group, &record))
 }

@@ -32,7 +32,7 @@ fn batch(revision: u64, events: Vec<KeyEvent>) -> SourceEvent {
 }
 
 fn reopened(path: &std::path::Path) -> Core {
-    let (_, opened) = LastKnownGood::open(path, "/apisix").unwrap();
+    let (_, opened) = LastKnownGood::open(path, "/apisix", &Keys::default()).unwrap();
     assert_eq!(opened.faults, Vec::<String>::new());
     resume(opened.saved.unwrap(), &"default".into(), 8).0
 }
@@ -64,7 +64,7 @@ async fn whatever_happens_the_file_goes_on_as_the_same_core() {
     let path = directory.path().join("default.lkg");
     let supervisor = Supervisor::new("test");
     let fleet = Fleet::start("r", Duration::from_secs(60), [], &supervisor);
-    let (file, opened) = LastKnownGood::open(&path, "/apisix").unwrap();
+    let (file, opened) = LastKnownGood::open(&path, "/apisix", &Keys::default()).unwrap();
     assert!(opened.saved.is_none() && opened.writer);
     let mut disk = Disk::new(file, "default".into(), fleet);
     let mut core = Core::new("/apisix".into(), 0);
@@ -114,7 +114,7 @@ async fn whatever_happens_the_file_goes_on_as_the_same_core() {
 
 /// Opens while the writer has the file: a second process reads what is whole in it.
 fn reopened_beside(path: &std::path::Path) -> Core {
-    let (_, opened) = LastKnownGood::open(path, "/apisix").unwrap();
+    let (_, opened) = LastKnownGood::open(path, "/apisix", &Keys::default()).unwrap();
     assert!(!opened.writer);
     resume(opened.saved.unwrap(), &"default".into(), 8).0
 }
@@ -124,7 +124,8 @@ async fn the_roster_is_written_as_nodes_come_and_go_and_else_once_a_minute() {
     let directory = tempfile::tempdir().unwrap();
     let supervisor = Supervisor::new("test");
     let fleet = Fleet::start("r", Duration::from_secs(3600), [], &supervisor);
-    let (file, _) = LastKnownGood::open(&directory.path().join("default.lkg"), "/apisix").unwrap();
+    let (file, _) =
+        LastKnownGood::open(&directory.path().join("default.lkg"), "/apisix", &Keys::default()).unwrap();
     let mut disk = Disk::new(file, "default".into(), fleet.clone());
     let mut core = Core::new("/apisix".into(), 0);
     step(&mut core, &mut disk, loaded(10, vec![entry("routes/1", 1, 1)], Continuity::First));

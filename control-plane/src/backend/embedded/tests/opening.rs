@@ -104,6 +104,58 @@ async fn a_second_process_reads_and_says_why_it_cannot_write() {
     assert!(why.contains("store"), "{why}");
 }
 
+#[tokio::test]
+async fn with_a_key_the_file_shows_nothing_and_keys_are_exchanged_over_openings() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("store");
+    let is_seen =
+        |text: &str| fs::read(&file).unwrap().windows(text.len()).any(|window| window == text.as_bytes());
+    let open = Open::at(directory.path());
+    open.put("routes/1", "the-first-value").await.unwrap();
+    open.put("routes/1", "the-second-value").await.unwrap();
+    open.put("routes/2", "x").await.unwrap();
+    open.commit([delete("routes/2")]).await.unwrap();
+    let held = load(&open, None).await;
+    open.close().await;
+    assert!(is_seen("routes/1") && is_seen("the-first-value"), "the search finds what is there");
+    for (round, ring) in [vec![[1; 32]], vec![[2; 32], [1; 32]], vec![[2; 32]]].into_iter().enumerate() {
+        let open = Open::under(directory.path(), Keys::new(ring));
+        assert_eq!(open.store.faults(), [""; 0]);
+        assert_eq!(open.store.generation(), Generation(1 + round as u64));
+        let found = load(&open, Some(point(&held))).await;
+        assert_eq!((&found.entries, found.continuity), (&held.entries, Continuity::Proven));
+        // The past is there too, and writing goes on.
+        let past = open.store.shared.store.load().state_at(Revision(2)).unwrap();
+        assert_eq!(past.entries[0].value, "the-first-value");
+        open.put("routes/3", "z").await.unwrap();
+        open.commit([delete("routes/3")]).await.unwrap();
+        open.close().await;
+        assert!(!is_seen("routes/1") && !is_seen("-value"));
+        assert!(!directory.path().join("store.previous").exists());
+    }
+    let open = Open::under(directory.path(), Keys::new([[3; 32]]));
+    assert!(open.store.faults()[0].contains("add that key"), "{:?}", open.store.faults());
+    assert!(directory.path().join("store.other-key-1").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_rewritten_under_its_key_is_read_and_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = Open::at(directory.path());
+    open.put("routes/1", "a").await.unwrap();
+    open.close().await;
+    let before = fs::read(directory.path().join("store")).unwrap();
+    // The rewritten file cannot be made where a directory has its name.
+    fs::create_dir(directory.path().join("store.new")).unwrap();
+    let open = Open::under(directory.path(), Keys::new([[1; 32]]));
+    assert_eq!(load(&open, None).await.entries.len(), 1);
+    assert_eq!(open.store.faults().len(), 1, "{:?}", open.store.faults());
+    let Err(CommitError::ReadOnly(why)) = open.put("routes/1", "b").await else { panic!("it wrote") };
+    assert!(why.contains("store.new"), "{why}");
+    open.close().await;
+    assert_eq!(fs::read(directory.path().join("store")).unwrap(), before);
+}
+
 fn format() -> Format {
     Format::new("embedded", 1)
 }
