@@ -46,6 +46,8 @@ pub struct Told {
     pub states: Vec<SourceState>,
     /// Breaches of the source's promises.
     pub breaches: Vec<String>,
+    /// Everything that was told, in order.
+    pub record: Vec<Arc<SourceEvent>>,
 }
 
 // === impl Follower ===
@@ -94,6 +96,12 @@ impl Follower {
     pub async fn reload(&self) {
         let reason = "the test asks for it".to_owned();
         self.commands.send(SourceCommand::Reload { reason }).await.expect("the source runs");
+    }
+
+    /// Where commands for the source go.
+    #[must_use]
+    pub fn commands(&self) -> mpsc::Sender<SourceCommand> {
+        self.commands.clone()
     }
 
     /// Waits until what was told is etcd's state at the safe revision, which has reached etcd's head of now.
@@ -165,6 +173,7 @@ impl Drop for Follower {
 
 impl Told {
     fn take(&mut self, event: SourceEvent) {
+        self.record.push(Arc::new(event.clone()));
         match event {
             SourceEvent::Loaded(load) => {
                 let entries = load.entries.into_iter().map(|entry| {

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod certificates;
 pub mod etcd;
 pub mod eventually;
+pub mod fake_etcd;
 pub mod follower;
 pub mod h2_proxy;
 pub mod http;

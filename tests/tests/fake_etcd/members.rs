@@ -1,0 +1,86 @@
+//! Members that must not be followed, and what becomes of a watch on one that falls out of its cluster.
+
+use std::time::Duration;
+
+use headwater_control_plane::backend::{Continuity, Stage};
+use headwater_tests::eventually::throughout;
+use headwater_tests::fake_etcd::{Deviation, FakeEtcd, config};
+
+use super::{begin, follow, follow_with, followed, live, says};
+
+#[tokio::test]
+async fn w23_a_learner_is_not_followed() {
+    let fake = FakeEtcd::start().await;
+    fake.deviate(Deviation::Learner);
+    fake.fill(10);
+    let follower = follow(&fake);
+    says(&follower, Stage::BackingOff, "the member is a learner").await;
+    assert_eq!((fake.checked(&follower).safe, fake.seen().creates.len()), (0, 0));
+    fake.behave();
+    fake.equals(&follower).await;
+}
+
+#[tokio::test]
+async fn w18_a_member_without_a_leader_is_not_followed() {
+    let fake = FakeEtcd::start().await;
+    fake.deviate(Deviation::Leaderless);
+    fake.fill(10);
+    let follower = follow(&fake);
+    says(&follower, Stage::BackingOff, "the member knows no leader").await;
+    assert_eq!((fake.checked(&follower).safe, fake.seen().creates.len()), (0, 0));
+    fake.behave();
+    fake.equals(&follower).await;
+}
+
+#[tokio::test]
+async fn w18_a_watch_that_is_refused_for_want_of_a_leader_is_tried_again() {
+    let (fake, follower) = followed().await;
+    fake.end_streams();
+    fake.deviate_times(2, Deviation::LeaderLostAtWatch);
+    fake.delete("routes/00002");
+    says(&follower, Stage::BackingOff, "etcdserver: no leader").await;
+    let told = fake.equals(&follower).await;
+    assert_eq!(told.loads, [Continuity::First]);
+}
+
+/// It answers progress as if nothing were wrong: what it certifies is what it applied, and no more.
+#[tokio::test]
+async fn w18_w22_a_member_cut_off_from_its_cluster_certifies_what_it_has_and_the_next_one_goes_on() {
+    let (first, second) = (FakeEtcd::start().await, FakeEtcd::start_second().await);
+    first.fill(10);
+    second.fill(10);
+    let follower = follow_with(config(&[&first, &second]));
+    live(&follower).await;
+    let (cut_off, other) =
+        if first.seen().creates.is_empty() { (&second, &first) } else { (&first, &second) };
+    cut_off.deviate(Deviation::Leaderless);
+    let stale = cut_off.head();
+    other.put("routes/00001", "{\"new\":1}");
+    other.delete("routes/00002");
+    let asked = cut_off.seen().progress;
+    throughout("what is certified", Duration::from_millis(800), || async {
+        let safe = follower.told().safe;
+        if safe == stale { Ok(()) } else { Err(safe) }
+    })
+    .await;
+    assert!(cut_off.seen().progress > asked + 3, "it was asked, and it answered");
+    other.checked(&follower);
+    cut_off.end_streams();
+    let told = other.equals(&follower).await;
+    assert_eq!(told.loads, [Continuity::First]);
+    live(&follower).await;
+}
+
+#[tokio::test]
+async fn w15_a_member_that_stops_is_followed_on_where_it_left_off() {
+    let fake = FakeEtcd::start().await;
+    let follower = begin(&fake).await;
+    for round in 0..5 {
+        fake.end_streams();
+        fake.put("routes/00001", format!("{{\"round\":{round}}}"));
+        fake.delete(&format!("routes/{:05}", round + 2));
+        fake.equals(&follower).await;
+        live(&follower).await;
+    }
+    assert_eq!(fake.checked(&follower).loads, [Continuity::First]);
+}
