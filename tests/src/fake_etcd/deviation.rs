@@ -9,6 +9,8 @@ pub enum Deviation {
     ProgressAhead(Duration),
     /// Neither progress requests nor progress unasked are ever answered: `etcd grpc-proxy` (#19710), #17507.
     ProgressUnanswered,
+    /// Progress requests are not answered, and progress comes unasked this often (#17507 on a quiet watch).
+    ProgressUnasked(Duration),
     /// Progress of the store's revision goes out before the created response, and events below it follow.
     ProgressBeforeCreated,
     /// Progress is answered with a revision so far below the store's (#20221, a member that lags).
@@ -56,6 +58,8 @@ pub enum Deviation {
     StaleHead(u64),
     /// After a page that is not the last the store is compacted to its head.
     CompactedAfterPage,
+    /// A page is answered so much later than it was read.
+    SlowPages(Duration),
     /// A read of pages is refused as compacted.
     PageCompacted,
     /// The member is a learner.

@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use etcd_client::proto::PbWatchResponse;
@@ -16,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status, Streaming};
@@ -77,15 +77,17 @@ where
 
 /// A page above the limit is answered by the length of a message that is never sent.
 async fn range(state: Shared, request: http::Request<Incoming>) -> Answer {
-    let large = Arc::new(AtomicBool::new(false));
-    let found = Arc::clone(&large);
+    let how = Arc::new(OnceLock::new());
+    let found = Arc::clone(&how);
     let read = move |request| {
         let read = unary::range(&state, request)?;
-        found.store(read.above_all_limits, Ordering::Relaxed);
+        found.get_or_init(|| (read.above_all_limits, read.delay));
         Ok(read.answer)
     };
     let answer = unary_call(request, read).await;
-    if !large.load(Ordering::Relaxed) {
+    let (large, delay) = how.get().copied().unwrap_or_default();
+    sleep(delay).await;
+    if !large {
         return answer;
     }
     answer.map(|_| {

@@ -1,5 +1,7 @@
 //! The calls that are answered once.
 
+use std::time::Duration;
+
 use etcd_client::proto::{
     PbAuthenticateResponse, PbRangeResponse, PbStatusResponse, PbTxnRequest, PbTxnResponse,
 };
@@ -16,6 +18,8 @@ pub(super) struct Read {
     pub(super) answer: PbRangeResponse,
     /// It is to be answered as a message that no decode limit lets pass.
     pub(super) above_all_limits: bool,
+    /// It is to be answered so much later.
+    pub(super) delay: Duration,
 }
 
 /// `KV.Range`, linearizable.
@@ -62,8 +66,12 @@ pub(super) fn range(state: &Shared, request: Request<RangeRequest>) -> Result<Re
         let head = state.mvcc.revision();
         state.mvcc.compact(head).map_err(|error| wire::refusal(&error))?;
     }
+    let slow = state.script.play(|deviation| match deviation {
+        Deviation::SlowPages(delay) if is_page => Some(*delay),
+        _ => None,
+    });
     read.header = state.shown(read.header);
-    Ok(Read { answer: wire::range(read), above_all_limits: large })
+    Ok(Read { answer: wire::range(read), above_all_limits: large, delay: slow.unwrap_or_default() })
 }
 
 /// `KV.Txn`.

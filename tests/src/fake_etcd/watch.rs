@@ -44,6 +44,8 @@ struct Session {
     outgoing: VecDeque<Result<WatchResponse, Status>>,
     /// Responses that go out later, in order.
     later: VecDeque<(Instant, WatchResponse)>,
+    /// When progress goes out unasked.
+    next_unasked: Instant,
     /// Nothing goes out before this.
     not_before: Instant,
     /// Responses with events that went out.
@@ -90,6 +92,7 @@ pub(super) async fn open(
         declare,
         outgoing: VecDeque::new(),
         later: VecDeque::new(),
+        next_unasked: Instant::now(),
         not_before: Instant::now(),
         batches: 0,
         cuts,
@@ -199,10 +202,12 @@ impl Session {
         if unanswered.iter().any(|deviation| state.script.plays(deviation)) {
             return;
         }
+        if state.script.play(unasked).is_some() {
+            return;
+        }
         let header = state.mvcc.header();
         let ahead = state.script.play(|deviation| match deviation {
             Deviation::ProgressAhead(_) => Some(header.revision),
-            Deviation::ProgressLow(by) => Some(Revision(header.revision.0.saturating_sub(*by))),
             _ => None,
         });
         match ahead {
@@ -225,13 +230,20 @@ impl Session {
         if !state.script.plays(&Deviation::NoCatchUp) {
             state.mvcc.catch_up();
         }
+        if now >= self.next_unasked
+            && let Some(every) = state.script.play(unasked)
+        {
+            self.next_unasked = now + every;
+            state.mvcc.progress_tick(self.id);
+        }
         while self.later.front().is_some_and(|(due, _)| *due <= now) {
             self.outgoing.extend(self.later.pop_front().map(|(_, response)| Ok(response)));
         }
         let first = if state.script.holds(&Deviation::CreatedLast) { First::Data } else { First::Control };
         while let Some(response) = state.mvcc.poll(self.id, first) {
             self.bend(&mut state, now, response);
-            if self.ended || self.outgoing.back().is_some_and(Result::is_err) {
+            // After an end, or a message that ends it at the other side, there is nothing more.
+            if now < self.not_before || self.outgoing.back().is_some_and(Result::is_err) {
                 return;
             }
         }
@@ -246,6 +258,11 @@ impl Session {
             self.outgoing.push_back(Ok(response));
             let cancel = WatchResponse { header, watch_id, cancelled: true, ..WatchResponse::default() };
             return self.outgoing.push_back(Ok(cancel));
+        }
+        if response.is_progress()
+            && let Some(by) = state.script.play(low)
+        {
+            response.header.revision = Revision(response.header.revision.0.saturating_sub(by));
         }
         if response.events.is_empty() {
             return self.send(state, now, response);
@@ -343,6 +360,20 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         lock(&self.state).mvcc.close_stream(self.id);
+    }
+}
+
+fn low(deviation: &Deviation) -> Option<u64> {
+    match deviation {
+        Deviation::ProgressLow(by) => Some(*by),
+        _ => None,
+    }
+}
+
+fn unasked(deviation: &Deviation) -> Option<Duration> {
+    match deviation {
+        Deviation::ProgressUnasked(every) => Some(*every),
+        _ => None,
     }
 }
 

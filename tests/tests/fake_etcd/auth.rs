@@ -32,8 +32,11 @@ async fn w24_a_watch_created_and_cancelled_for_its_token_is_opened_again_with_an
     ] {
         let (fake, follower) = authenticated().await;
         let tokens = fake.seen().authenticated;
-        fake.end_streams();
+        // An end that is the stream's own: the connection stays, with its token.
+        fake.deviate_times(1, Deviation::EndsAfter(0));
         fake.deviate_times(1, Deviation::WatchRefused(reason));
+        fake.put("routes/00001", "{\"new\":1}");
+        fake.has_played(&Deviation::EndsAfter(0)).await;
         fake.delete("routes/00002");
         let told = fake.equals(&follower).await;
         live(&follower).await;

@@ -1,5 +1,7 @@
 //! Loads by pages: too large, compacted in the middle, and both under one code.
 
+use std::time::Duration;
+
 use headwater_control_plane::backend::{Continuity, Stage};
 use headwater_tests::fake_etcd::{Deviation, FakeEtcd};
 
@@ -48,4 +50,40 @@ async fn w16_compacted_and_too_large_have_one_code_and_are_told_apart() {
     // Compacted first, then halved: had they been taken for each other, one of them would fail the attempt.
     assert!(told.states.iter().all(|state| state.stage != Stage::BackingOff), "{:?}", told.states);
     assert_eq!(told.loads, [Continuity::First]);
+}
+
+#[tokio::test]
+async fn w28_a_store_compacted_under_every_load_is_said_and_loaded_when_it_ends() {
+    let fake = filled().await;
+    fake.deviate(Deviation::PagesAbove(400));
+    fake.deviate(Deviation::CompactedAfterPage);
+    let follower = follow(&fake);
+    says(&follower, Stage::BackingOff, "again and again: is etcd compacted too often?").await;
+    let told = fake.checked(&follower);
+    assert_eq!((told.safe, told.loads.len()), (0, 0));
+    fake.behave();
+    let told = fake.equals(&follower).await;
+    assert_eq!(told.loads, [Continuity::First]);
+}
+
+/// What the watch delivers and certifies between the pages is told after the load, and not before.
+#[tokio::test]
+async fn w28_events_and_progress_between_pages_follow_the_load() {
+    let fake = filled().await;
+    fake.deviate(Deviation::PagesAbove(100));
+    fake.deviate(Deviation::SlowPages(Duration::from_millis(60)));
+    let follower = follow(&fake);
+    follower.until("the watch is open", |_| !fake.seen().creates.is_empty()).await;
+    let mut round = 0;
+    while follower.told().loads.is_empty() {
+        fake.put(&format!("routes/{:05}", round * 31 % 1000), format!("{{\"round\":{round}}}"));
+        fake.put("routes/gone", "{}");
+        fake.delete("routes/gone");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        round += 1;
+        assert!(round < 3000, "the load never comes");
+    }
+    assert!(fake.seen().progress > 0, "progress was answered meanwhile");
+    let told = fake.equals(&follower).await;
+    assert_eq!((told.loads.as_slice(), fake.seen().creates.len()), ([Continuity::First].as_slice(), 1));
 }

@@ -19,6 +19,7 @@ mod progress;
 mod releases;
 mod silence;
 mod splitting;
+mod storm;
 mod writes;
 
 /// Follows one member from nothing.

@@ -56,6 +56,21 @@ async fn w29_where_progress_is_never_answered_the_watch_is_reopened_and_nothing_
     assert_eq!(told.loads, [Continuity::First]);
 }
 
+#[tokio::test]
+async fn w21_progress_that_comes_unasked_certifies_where_no_request_is_answered() {
+    let (fake, follower) = followed().await;
+    fake.deviate(Deviation::ProgressUnasked(Duration::from_millis(300)));
+    let asked = fake.seen().progress;
+    for round in 0..3 {
+        fake.put("routes/00001", format!("{{\"round\":{round}}}"));
+        let head = fake.put_elsewhere();
+        follower.until("unasked progress reaches the head", |told| told.safe == head).await;
+    }
+    fake.equals(&follower).await;
+    assert!(fake.seen().progress > asked + 3);
+    assert_eq!(fake.seen().creates.len(), 1);
+}
+
 /// #15220 in a release that nobody knows to have it.
 #[tokio::test]
 async fn w10_w11_an_event_below_what_progress_certified_is_found_out_and_everything_is_read() {
