@@ -14,6 +14,7 @@ pub mod config;
 mod load;
 pub mod member;
 pub mod metrics;
+mod others;
 mod proof;
 mod range;
 pub mod recorder;

@@ -120,14 +120,22 @@ impl Replica {
     }
 
     fn finish(&mut self) {
-        let Counters { old_events, ignored_progress, trusted_progress, violations, silences, loads } =
-            self.tracker.counters();
+        let Counters {
+            old_events,
+            ignored_progress,
+            trusted_progress,
+            violations,
+            silences,
+            loads,
+            member_divergences,
+        } = self.tracker.counters();
         self.finished.old_events += old_events;
         self.finished.ignored_progress += ignored_progress;
         self.finished.trusted_progress += trusted_progress;
         self.finished.violations += violations;
         self.finished.silences += silences;
         self.finished.loads += loads;
+        self.finished.member_divergences += member_divergences;
     }
 }
 

@@ -80,6 +80,9 @@ impl World {
             Action::Connect { attempt } => self.connect(replica, attempt),
             Action::CheckHeader { .. } => self.call(replica, Call::Header),
             Action::Prove { question, .. } => self.call(replica, Call::Prove(question)),
+            Action::AskOthers { .. } => {
+                unreachable!("the modelled cluster has one member, and no others to ask")
+            }
             Action::ReadPage { revision, after, limit, .. } => {
                 self.call(replica, Call::Page { revision, after, limit });
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use headwater_control_plane::backend::{Continuity, Stage};
 use headwater_tests::eventually::throughout;
 use headwater_tests::fake_etcd::{Deviation, FakeEtcd, config};
+use headwater_tests::follower::Follower;
 
 use super::{begin, follow, follow_with, followed, live, says};
 
@@ -46,13 +47,7 @@ async fn w18_a_watch_that_is_refused_for_want_of_a_leader_is_tried_again() {
 /// It answers progress as if nothing were wrong: what it certifies is what it applied, and no more.
 #[tokio::test]
 async fn w18_w22_a_member_cut_off_from_its_cluster_certifies_what_it_has_and_the_next_one_goes_on() {
-    let (first, second) = (FakeEtcd::start().await, FakeEtcd::start_second().await);
-    first.fill(10);
-    second.fill(10);
-    let follower = follow_with(config(&[&first, &second]));
-    live(&follower).await;
-    let (cut_off, other) =
-        if first.seen().creates.is_empty() { (&second, &first) } else { (&first, &second) };
+    let (cut_off, other, follower) = two().await;
     cut_off.deviate(Deviation::Leaderless);
     let stale = cut_off.head();
     other.put("routes/00001", "{\"new\":1}");
@@ -83,4 +78,52 @@ async fn w15_a_member_that_stops_is_followed_on_where_it_left_off() {
         live(&follower).await;
     }
     assert_eq!(fake.checked(&follower).loads, [Continuity::First]);
+}
+
+/// Two members of one cluster, and a follower that is live at the first of the two that are answered.
+async fn two() -> (FakeEtcd, FakeEtcd, Follower) {
+    let (first, second) = (FakeEtcd::start().await, FakeEtcd::start_second().await);
+    first.fill(10);
+    second.fill(10);
+    let follower = follow_with(config(&[&first, &second]));
+    live(&follower).await;
+    if first.seen().creates.is_empty() { (second, first, follower) } else { (first, second, follower) }
+}
+
+/// #13766: one revision, two contents.
+#[tokio::test]
+async fn members_that_disagree_are_an_alarm_and_change_nothing() {
+    let (followed, other, follower) = two().await;
+    followed.put("routes/00001", "{\"here\":1}");
+    other.put("routes/00002", "{\"there\":1}");
+    followed.equals(&follower).await;
+    followed.end_streams();
+    says(&follower, Stage::BackingOff, "member_divergence").await;
+    followed.delete("routes/00003");
+    let told = followed.equals(&follower).await;
+    live(&follower).await;
+    assert_eq!(told.loads, [Continuity::First]);
+}
+
+#[tokio::test]
+async fn a_restore_counts_when_the_other_member_agrees_or_does_not_answer() {
+    for answers in [true, false] {
+        let (followed, other, follower) = two().await;
+        let snapshots = (followed.snapshot(), other.snapshot());
+        followed.put("routes/00001", "{\"before\":1}");
+        followed.equals(&follower).await;
+        if answers {
+            other.restore(&snapshots.1, None);
+        } else {
+            other.deviate(Deviation::Leaderless);
+        }
+        followed.restore(&snapshots.0, None);
+        followed.delete("routes/00003");
+        if answers {
+            other.delete("routes/00003");
+        }
+        let told = followed.equals(&follower).await;
+        let rewound = matches!(told.loads.as_slice(), [Continuity::First, Continuity::Rewound { .. }]);
+        assert!(rewound, "{answers}: {:?}", told.loads);
+    }
 }

@@ -70,6 +70,11 @@ impl Connection {
         Ok(connection)
     }
 
+    /// The member's client URL, as configured.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// Gets a token for the password of now (W24). Where etcd asks for no user yet, none is told: whoever switches it
     /// on has the replicas configured first.
     pub(super) async fn authenticate(&self, config: &EtcdConfig) -> Result<(), Failure> {

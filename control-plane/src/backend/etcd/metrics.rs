@@ -20,6 +20,7 @@ pub struct Metrics {
     proof: Family<EnvironmentLabels, Gauge>,
     loads: Family<ContinuityLabels, Counter>,
     audits: Family<OutcomeLabels, Counter>,
+    member_divergences: Family<EnvironmentLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -73,6 +74,11 @@ impl Metrics {
         );
         part.register("loads", "Full reads by how they connect to what was held", metrics.loads.clone());
         part.register("audits", "Comparisons with etcd by outcome", metrics.audits.clone());
+        part.register(
+            "member_divergences",
+            "Ends of the history that one member told and another denied",
+            metrics.member_divergences.clone(),
+        );
         metrics
     }
 
@@ -125,5 +131,10 @@ impl Metrics {
 
     pub(super) fn audited(&self, environment: &str, outcome: &'static str) {
         self.audits.get_or_create(&OutcomeLabels { environment: environment.to_owned(), outcome }).inc();
+    }
+    pub(super) fn members_diverged(&self, environment: &str) {
+        self.member_divergences
+            .get_or_create(&EnvironmentLabels { environment: environment.to_owned() })
+            .inc();
     }
 }

@@ -31,7 +31,7 @@ use self::backoff::Backoff;
 use self::held::Held;
 pub use self::input::{
     Action, Attempt, Blame, Failure, Fault, Found, Header, Input, Member, MemberVersion, Page, Proof,
-    ProofQuestion, Settings, WatchResponse, key_hash, value_hash,
+    ProofQuestion, Settings, Testimony, WatchResponse, key_hash, value_hash,
 };
 use self::loading::Loading;
 pub use self::outbox::Outbox;
@@ -57,6 +57,8 @@ pub struct Counters {
     pub silences: u64,
     /// Loads completed.
     pub loads: u64,
+    /// Rewinds that another member denied: nothing was changed.
+    pub member_divergences: u64,
 }
 
 /// Follows one environment's watch.
@@ -112,6 +114,8 @@ enum Phase {
     Doubting { until: Duration },
     /// The content proof is out.
     Proving { until: Duration },
+    /// Two reads spoke of a rewind; the other members are asked.
+    Asking { until: Duration },
     /// The first page is out.
     FirstPage { until: Duration },
     /// The header check between first page and watch is out.
@@ -172,6 +176,9 @@ impl Tracker {
                 self.on_header(now, header);
             }
             Input::ProofAnswered { attempt, proof } if self.is_current(attempt) => self.on_proof(now, &proof),
+            Input::OthersAnswered { attempt, answers } if self.is_current(attempt) => {
+                self.on_others(now, &answers);
+            }
             Input::PageRead { attempt, page } if self.is_current(attempt) => self.on_page(now, page),
             Input::WatchResponse { attempt, response } if self.is_current(attempt) => {
                 self.on_response(now, response);
@@ -198,6 +205,7 @@ impl Tracker {
             | Phase::Checking { until }
             | Phase::Doubting { until }
             | Phase::Proving { until }
+            | Phase::Asking { until }
             | Phase::FirstPage { until }
             | Phase::CheckingLoad { until } => until,
             Phase::Watching => Duration::MAX,
@@ -263,6 +271,9 @@ impl Tracker {
             Phase::Proving { until } if now >= until => {
                 self.fail(now, Blame::Silence, "the content proof was not answered in time");
             }
+            Phase::Asking { until } if now >= until => {
+                self.fail(now, Blame::Silence, "the other members were asked and nothing came back in time");
+            }
             Phase::FirstPage { until } if now >= until => self.on_page_timeout(now),
             _ => self.on_stream_tick(now),
         }
@@ -275,6 +286,7 @@ impl Tracker {
             | Phase::Checking { until: limit }
             | Phase::Doubting { until: limit }
             | Phase::Proving { until: limit }
+            | Phase::Asking { until: limit }
             | Phase::FirstPage { until: limit }
             | Phase::CheckingLoad { until: limit } => *limit = (*limit).max(until),
             Phase::New | Phase::BackingOff { .. } | Phase::Watching => {}

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use super::client::Watch;
 use super::load::read_page;
 use super::member::{EtcdCluster, Link};
+use super::others::ask_others;
 use super::proof::prove;
 use super::range::{KeyRange, Query};
 use super::recorder::{Recorder, What};
@@ -169,6 +170,14 @@ impl Run {
                 let proof = prove(&link.connection, &range, &question).await?;
                 Ok(Input::ProofAnswered { attempt, proof })
             }),
+            Action::AskOthers { attempt, question, within } => {
+                let cluster = Arc::clone(&self.cluster);
+                self.call(attempt, move |link, range| async move {
+                    let answers =
+                        ask_others(cluster.config(), &link.connection, &range, &question, within).await;
+                    Ok(Input::OthersAnswered { attempt, answers })
+                });
+            }
             Action::ReadPage { attempt, revision, after, limit } => {
                 let cluster = Arc::clone(&self.cluster);
                 self.call(attempt, move |_, range| async move {
@@ -250,7 +259,11 @@ impl Run {
                 if let Input::HeaderChecked { header, .. } = &input {
                     self.cluster.follows(header.cluster_id);
                 }
+                let before = self.tracker.counters().member_divergences;
                 self.give(input);
+                if self.tracker.counters().member_divergences > before {
+                    self.cluster.metrics().members_diverged(&self.prefix);
+                }
             }
             Done::Swept => {}
         }

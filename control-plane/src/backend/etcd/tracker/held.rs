@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use headwater_model::{Digest, Revision};
 
-use super::input::{Found, Proof, ProofQuestion, key_hash, value_hash};
+use super::input::{Found, Proof, ProofQuestion, Testimony, key_hash, value_hash};
 use crate::backend::{Entry, KeyEvent, ResumePoint};
 
 /// The revisions of one key. No value: the store keeps those.
@@ -90,6 +90,12 @@ impl Held {
     fn keys_digest(&self) -> Digest {
         let hashes = self.keys.iter().map(|(key, held)| key_hash(key, held.create, held.modified));
         hashes.fold(Digest::EMPTY, Digest::plus)
+    }
+
+    /// Whether another member holds this same history up to the safe revision. What it cannot tell any more is no yes.
+    pub(super) fn is_kept_by(&self, other: &Testimony) -> bool {
+        let proof = other.proof.as_ref().map(|proof| self.judge(proof));
+        other.header.cluster_id == self.cluster_id && proof == Some(Verdict::Same)
     }
 
     /// W7: judges the answer to [`Held::question`].

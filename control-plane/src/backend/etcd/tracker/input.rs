@@ -42,6 +42,8 @@ pub struct Settings {
     pub load_restarts: u32,
     /// The wait before the second of the two reads that prove a rewind.
     pub doubt: Duration,
+    /// How long the other members have to say whether they agree; who does not answer in it has no say.
+    pub others_timeout: Duration,
     /// The shortest wait before another try.
     pub backoff_min: Duration,
     /// The longest.
@@ -81,6 +83,13 @@ pub enum Input {
         attempt: Attempt,
         /// What was found.
         proof: Proof,
+    },
+    /// The answer to [`Action::AskOthers`].
+    OthersAnswered {
+        /// Of the question.
+        attempt: Attempt,
+        /// Of those that answered in time.
+        answers: Vec<Testimony>,
     },
     /// The answer to [`Action::ReadPage`].
     PageRead {
@@ -136,6 +145,15 @@ pub enum Action {
         attempt: Attempt,
         /// What to ask.
         question: ProofQuestion,
+    },
+    /// Ask every other member how its history compares with what is held, each on a connection of its own.
+    AskOthers {
+        /// To be given back.
+        attempt: Attempt,
+        /// What to ask, as in [`Action::Prove`].
+        question: ProofQuestion,
+        /// Who has not answered by then is left out.
+        within: Duration,
     },
     /// Read a page of the whole prefix; not on the watch connection.
     ReadPage {
@@ -247,6 +265,17 @@ pub struct Proof {
     pub newest: Option<Found>,
 }
 
+/// What another member answered when this one said that the history was replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Testimony {
+    /// As configured.
+    pub endpoint: String,
+    /// Of a linearizable read.
+    pub header: Header,
+    /// `None` where the revision asked for is compacted, or still to come.
+    pub proof: Option<Proof>,
+}
+
 /// A key as a proof found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -356,6 +385,7 @@ impl Default for Settings {
             assembly_bytes: 256 << 20,
             load_restarts: 5,
             doubt: Duration::from_secs(1),
+            others_timeout: Duration::from_secs(5),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(15),
             allow_unsafe_etcd: false,

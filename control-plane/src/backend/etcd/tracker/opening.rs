@@ -6,7 +6,7 @@ use headwater_model::Revision;
 use headwater_model::mutant::planted;
 
 use super::held::{Held, Verdict};
-use super::input::{Action, Blame, Failure, Fault, Header, Member, MemberVersion, Page, Proof};
+use super::input::{Action, Blame, Failure, Fault, Header, Member, MemberVersion, Page, Proof, Testimony};
 use super::loading::Loading;
 use super::stream::Stream;
 use super::{Phase, Tracker};
@@ -126,15 +126,48 @@ impl Tracker {
         true
     }
 
-    /// DESIGN 4.7: a rewind needs two reads, at least [`doubt`](super::Settings::doubt) apart.
+    /// DESIGN section 5: a rewind needs two reads, at least [`doubt`](super::Settings::doubt) apart, and the agreement
+    /// of the other members.
     fn suspect(&mut self, now: Duration, evidence: String) {
         if self.doubt.take().is_some() {
-            return self.load(now, Continuity::Rewound { evidence });
+            return self.ask_others(now, evidence);
         }
         self.phase = Phase::Doubting { until: now + self.settings.doubt };
         let note = format!("{evidence}: reading once more before the history counts as replaced");
         self.doubt = Some(evidence);
         self.stage(Stage::Proving, Some(note));
+    }
+
+    fn ask_others(&mut self, now: Duration, evidence: String) {
+        let Some(held) = self.held.as_ref().filter(|_| self.settings.members > 1) else {
+            return self.load(now, Continuity::Rewound { evidence });
+        };
+        let (question, within) = (held.question(), self.settings.others_timeout);
+        // Whoever carries it out answers within the time with what it has; the rest is for when it does not.
+        self.phase = Phase::Asking { until: now + within * 2 };
+        self.out.push(Action::AskOthers { attempt: self.attempt, question, within });
+        let note = format!("{evidence}: asking the other members before the history counts as replaced");
+        self.doubt = Some(evidence);
+        self.stage(Stage::Proving, Some(note));
+    }
+
+    /// One member that still has the history denies its end: then two members differ, which no client can settle.
+    pub(super) fn on_others(&mut self, now: Duration, answers: &[Testimony]) {
+        if !matches!(self.phase, Phase::Asking { .. }) {
+            return;
+        }
+        let (Some(held), Some(evidence)) = (&self.held, self.doubt.take()) else { return };
+        // The same member under another name has no say.
+        let mut others = answers.iter().filter(|other| other.header.member_id != self.checked.member_id);
+        let Some(denier) = others.find(|other| held.is_kept_by(other)) else {
+            return self.load(now, Continuity::Rewound { evidence });
+        };
+        let note = format!(
+            "member_divergence: {evidence}, but {} still has what is held, so nothing is changed. Compare the members (etcdctl endpoint hashkv) and replace the one that is wrong",
+            denier.endpoint
+        );
+        self.counters.member_divergences += 1;
+        self.fail(now, Blame::Member, &note);
     }
 
     pub(super) fn on_proof(&mut self, now: Duration, proof: &Proof) {

@@ -1,6 +1,6 @@
 //! From nothing, or a file, to an open watch.
 
-use super::super::{MemberVersion, Page, Proof, ProofQuestion, Settings};
+use super::super::{MemberVersion, Page, Proof, ProofQuestion, Settings, Testimony};
 use super::rig::{header, keys_digest};
 use super::*;
 use crate::backend::Load;
@@ -190,6 +190,78 @@ fn w6_a_lower_head_twice_is_a_rewind_with_evidence() {
     let Continuity::Rewound { evidence } = loaded(&mut rig).continuity else { panic!("not rewound") };
     assert!(evidence.contains("91") && evidence.contains("100"), "{evidence}");
     assert_eq!(rig.safe(), 91, "the new history starts below the old one");
+}
+
+/// Two reads spoke of a rewind, and the other members are asked.
+fn asking() -> Rig {
+    let mut rig = Rig::with(Settings { members: 3, ..Settings::default() }, Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(90);
+    rig.pass(secs(1));
+    rig.asked();
+    rig.checked(91);
+    let asked = rig.asked();
+    let [Action::AskOthers { question, within, .. }] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!((question.revision, *within), (Revision(100), secs(5)));
+    rig
+}
+
+fn testimony(revision: u64, proof: Option<Proof>) -> Testimony {
+    let endpoint = "http://etcd-2:2379".to_owned();
+    Testimony { endpoint, header: Header { member_id: 0xa2, ..header(revision) }, proof }
+}
+
+fn answered(rig: &mut Rig, answers: Vec<Testimony>) {
+    rig.give(Input::OthersAnswered { attempt: rig.attempt, answers });
+}
+
+#[test]
+fn a_rewind_that_another_member_denies_changes_nothing_and_is_an_alarm() {
+    let mut rig = asking();
+    let agrees = testimony(95, None);
+    answered(&mut rig, vec![agrees, testimony(500, Some(Rig::good_proof()))]);
+    assert!(rig.note().contains("member_divergence") && rig.note().contains("etcd-2"), "{}", rig.note());
+    assert_eq!(rig.blamed(), Some(Blame::Member), "another member is in turn");
+    assert!(rig.told().is_empty());
+    assert_eq!((rig.safe(), rig.tracker.counters().member_divergences), (100, 1));
+    rig.wait_for_connect();
+    rig.resume(500);
+    assert_eq!(start_of_watch(&mut rig), Some(100), "it goes on where it was");
+}
+
+#[test]
+fn a_rewind_counts_when_no_other_member_that_answers_denies_it() {
+    let same = || Some(Rig::good_proof());
+    let elsewhere = Header { cluster_id: 9, member_id: 0xa2, ..header(500) };
+    let other_cluster = Testimony { header: elsewhere, ..testimony(500, same()) };
+    let same_member = Testimony { header: header(500), ..testimony(500, same()) };
+    let different = Some(Proof { count: 3, ..Rig::good_proof() });
+    let agreeing = [
+        vec![],
+        vec![testimony(99, None)],
+        vec![testimony(500, different)],
+        vec![testimony(500, None)],
+        vec![other_cluster],
+        vec![same_member],
+    ];
+    for answers in agreeing {
+        let mut rig = asking();
+        answered(&mut rig, answers.clone());
+        rig.page(91, vec![], false);
+        rig.checked(91);
+        rig.created(91);
+        assert!(matches!(loaded(&mut rig).continuity, Continuity::Rewound { .. }), "{answers:?}");
+        assert_eq!(rig.tracker.counters().member_divergences, 0);
+    }
+}
+
+#[test]
+fn asking_the_other_members_has_a_deadline() {
+    let mut rig = asking();
+    let attempt = rig.attempt;
+    rig.pass(secs(11));
+    assert_ne!(rig.attempt, attempt);
+    assert!(rig.told().is_empty());
 }
 
 #[test]
