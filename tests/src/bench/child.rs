@@ -20,6 +20,8 @@ pub enum Order {
     Settle(u64),
     /// Read etcd and compare.
     Compare,
+    /// Read and decode all pages once.
+    Read,
     /// Send so many messages, one every so many nanoseconds.
     Send {
         /// How many.
@@ -38,6 +40,8 @@ pub enum Answer {
     Settled(Figures, u64),
     /// How many resources etcd has, and the first differences.
     Compared(usize, Vec<String>),
+    /// How many entries were read, and the processor time that it took in microseconds.
+    Read(usize, u64),
     /// All is sent; the number of the last message.
     Sent(u64),
     /// It cannot go on.

@@ -1,7 +1,6 @@
 //! The run: etcd, replica, nodes, measure, compare; and then, where asked for, contenders.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,15 +11,13 @@ use headwater_proto::admin::{Version, WaitRequest};
 
 use super::child::{Answer, Child, Order};
 use super::contender;
-use super::load::{self, ENVIRONMENT, PREFIX, Written};
+use super::load::{self, ENVIRONMENT, Written};
 use super::options::Fleet;
+use super::replica::{Replica, Setup};
 use super::report::Report;
 use super::tally::{Figures, milliseconds};
 use super::{clock, system};
 use crate::etcd::{Etcd, Options};
-use crate::http;
-use crate::ports;
-use crate::process::{Process, Program};
 
 /// For one step that is not the measured phase.
 pub(super) const LIMIT: Duration = Duration::from_secs(300);
@@ -33,15 +30,6 @@ pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 /// Updates of the phase in which acknowledgements are waited for.
 const ACKED: u64 = 200;
-
-/// A running replica.
-struct Replica {
-    process: Process,
-    southbound: String,
-    admin: String,
-    health: String,
-    started: Instant,
-}
 
 /// What a measured phase found.
 pub(super) struct Measured {
@@ -61,9 +49,16 @@ pub async fn run(options: &Fleet) -> Result<Report> {
     let load = system::load_average()?;
     let etcd = Etcd::start_with(Options { fsync: true, ..Options::default() }).await;
     let mut client = etcd.client().await;
-    load::fill(&mut client, options).await?;
+    load::fill(&mut client, options.resources, options.value_bytes).await?;
     let folder = tempfile::tempdir().context("a temporary folder")?;
-    let replica = Replica::start(&etcd, folder.path(), options).await?;
+    let setup = Setup {
+        endpoints: etcd.endpoints(),
+        heartbeat: options.heartbeat,
+        max_nodes: options.nodes,
+        log: "warn",
+        control_plane: options.control_plane.as_deref(),
+    };
+    let replica = Replica::start(folder.path(), &setup).await?;
     let mut report = fed(&etcd, replica, &client, options).await?;
     report.machine_load_before = load;
     let bytes = report.bytes_per_delivery.round() as usize;
@@ -207,73 +202,6 @@ async fn compare(nodes: &mut Child) -> Result<usize> {
     ensure!(differences.is_empty(), "nodes differ from etcd:\n{}", differences.join("\n"));
     ensure!(resources > 0, "etcd holds nothing, so nothing was compared");
     Ok(resources)
-}
-
-// === impl Replica ===
-
-impl Replica {
-    /// Starts one and waits until it is ready.
-    async fn start(etcd: &Etcd, folder: &Path, options: &Fleet) -> Result<Self> {
-        let [southbound, admin, health] = std::array::from_fn(|_| format!("127.0.0.1:{}", ports::free()));
-        let config = serde_json::json!({
-            "replica_id": "bench",
-            "state_dir": folder.join("replica"),
-            "environments": [{"name": ENVIRONMENT, "prefix": PREFIX}],
-            "etcd": {"endpoints": etcd.endpoints()},
-            "southbound": {
-                "listen": southbound,
-                "insecure": true,
-                "heartbeat": format!("{}s", options.heartbeat),
-                "max_nodes": options.nodes,
-            },
-            "admin": {"listen": admin, "insecure": true},
-            "health": {"listen": health},
-            "log": {"filter": "warn"},
-        });
-        // JSON is YAML.
-        let file = folder.join("replica.yaml");
-        std::fs::write(&file, config.to_string()).context("write the replica's settings")?;
-        let program = match &options.control_plane {
-            Some(binary) => Program::new(binary),
-            None => Program::own("headwater-control-plane"),
-        };
-        let program = program.arg("--config").arg(&file);
-        let started = Instant::now();
-        let mut replica = Self { process: program.start(), southbound, admin, health, started };
-        while !matches!(http::get(&replica.health, "/readyz").await, Ok((200, _))) {
-            let lines = replica.process.lines().join("\n");
-            ensure!(replica.process.is_running(), "the replica has ended:\n{lines}");
-            ensure!(started.elapsed() < LIMIT, "the replica is not ready after {LIMIT:?}:\n{lines}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(replica)
-    }
-
-    /// The processor time it uses while nothing happens, in percent of a core; nothing for no seconds.
-    async fn idle(&self, seconds: u64) -> Result<Option<f64>> {
-        if seconds == 0 {
-            return Ok(None);
-        }
-        eprintln!("bench: nothing to do for {seconds} s");
-        let before = self.cpu()?;
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-        Ok(Some(per(self.cpu()? - before, seconds * 10_000)))
-    }
-
-    fn cpu(&self) -> Result<u64> {
-        system::cpu_microseconds(self.process.id())
-    }
-
-    fn resident(&self) -> Result<u64> {
-        self.process.resident_kib().context("the system does not say how much memory the replica has")
-    }
-
-    async fn sent_bytes(&self) -> Result<u64> {
-        let (_, text) = http::get(&self.health, "/metrics").await?;
-        let line =
-            text.lines().find_map(|line| line.strip_prefix("headwater_distribution_sent_bytes_total "));
-        line.context("the replica shows no sent bytes")?.trim().parse().context("a count of bytes")
-    }
 }
 
 /// A gauge that counts things.

@@ -67,18 +67,18 @@ pub fn stamp(value: &[u8]) -> u64 {
 ///
 /// # Errors
 /// When etcd does not take them.
-pub async fn fill(client: &mut Client, options: &Fleet) -> Result<()> {
+pub async fn fill(client: &mut Client, resources: u64, value_bytes: u64) -> Result<()> {
     for kind in ["routes", "services", "upstreams", "ssls"] {
         client.put(format!("{PREFIX}/{kind}/"), "init_dir", None).await.context("fill etcd")?;
     }
-    let numbers: Vec<u64> = (0..options.resources).collect();
+    let numbers: Vec<u64> = (0..resources).collect();
     for group in numbers.chunks(usize::try_from(FILL).unwrap_or(1)) {
         // A transaction is at most 1.5 MiB, so large values go alone.
-        let together = if options.value_bytes > 8192 { 1 } else { group.len() };
+        let together = if value_bytes > 8192 { 1 } else { group.len() };
         for part in group.chunks(together) {
             let puts: Vec<TxnOp> = part
                 .iter()
-                .map(|number| TxnOp::put(key(*number), value(*number, options.value_bytes, 0), None))
+                .map(|number| TxnOp::put(key(*number), value(*number, value_bytes, 0), None))
                 .collect();
             client.txn(Txn::new().and_then(puts)).await.context("fill etcd")?;
         }

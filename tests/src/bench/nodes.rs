@@ -54,7 +54,7 @@ pub async fn run(options: Nodes) -> Result<()> {
                 figures.map(|figures| Answer::Settled(figures, shared.lost.load(Ordering::Relaxed)))
             }
             Order::Compare => compare(&options.etcd, &all).await,
-            Order::Send { .. } => Err(anyhow::anyhow!("nodes send nothing")),
+            Order::Send { .. } | Order::Read => Err(anyhow::anyhow!("nodes only hold and compare")),
         };
         parent.tell(&answer.unwrap_or_else(|error| Answer::Failed(format!("{error:#}")))).await?;
     }

@@ -34,6 +34,24 @@ pub enum Command {
     ///   bench fleet --nodes 1000 --updates 1000 --rate 20 --json --against direct,floor,bare-tonic
     #[command(verbatim_doc_comment)]
     Fleet(Fleet),
+    /// One replica that has to read everything again, though nothing has changed.
+    ///
+    /// Starts etcd and fills it with RESOURCES routes, starts one replica process behind a proxy and a few simulated
+    /// nodes, cuts the replica off, writes elsewhere, compacts beyond what the replica has seen, and heals the
+    /// connection. Beside it a process of its own reads and decodes the very pages, which is what a reload costs at
+    /// the least.
+    ///
+    /// Example: bench reload --resources 100000 --json
+    #[command(verbatim_doc_comment)]
+    Reload(Reload),
+    /// One replica with nothing to do: first with etcd there, then with etcd away.
+    ///
+    /// Example: bench idle --seconds 60 --down 300 --json
+    #[command(verbatim_doc_comment)]
+    Idle(Idle),
+    /// The process that reads pages.
+    #[command(hide = true)]
+    Reading(Reading),
     /// The process of simulated nodes.
     #[command(hide = true)]
     Nodes(Nodes),
@@ -81,6 +99,54 @@ pub struct Fleet {
     /// Measure this build of headwater-control-plane, instead of building the one beside this program.
     #[arg(long, value_name = "FILE")]
     pub control_plane: Option<PathBuf>,
+}
+
+/// How large the reload is.
+#[derive(Debug, Clone, Args)]
+pub struct Reload {
+    /// How many resources there are.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub resources: u64,
+    /// The bytes of each.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(256..=1_000_000))]
+    pub value_bytes: u64,
+    /// How many nodes are connected.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub nodes: u64,
+    /// Print one line of JSON instead of a list.
+    #[arg(long)]
+    pub json: bool,
+    /// Measure this build of headwater-control-plane, instead of building the one beside this program.
+    #[arg(long, value_name = "FILE")]
+    pub control_plane: Option<PathBuf>,
+}
+
+/// For how long nothing happens.
+#[derive(Debug, Clone, Args)]
+pub struct Idle {
+    /// Seconds with etcd there.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Seconds with etcd away.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub down: u64,
+    /// How many resources there are.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub resources: u64,
+    /// Print one line of JSON instead of a list.
+    #[arg(long)]
+    pub json: bool,
+    /// Measure this build of headwater-control-plane, instead of building the one beside this program.
+    #[arg(long, value_name = "FILE")]
+    pub control_plane: Option<PathBuf>,
+}
+
+/// The process that reads pages.
+#[derive(Debug, Clone, Args)]
+pub struct Reading {
+    /// `http://host:port` of etcd.
+    #[arg(long)]
+    pub etcd: String,
 }
 
 /// What else is measured.

@@ -106,6 +106,16 @@ impl Contended {
     }
 }
 
+/// One figure a line, by its name.
+///
+/// # Errors
+/// When a figure is no number.
+pub fn lines(report: &impl Serialize) -> Result<String, serde_json::Error> {
+    let value = serde_json::to_value(report)?;
+    let figures = value.as_object().into_iter().flatten();
+    Ok(figures.map(|(name, figure)| format!("{name:36} {figure}\n")).collect())
+}
+
 // === impl Report ===
 
 impl Report {
@@ -114,8 +124,6 @@ impl Report {
     /// # Errors
     /// When a figure is no number.
     pub fn lines(&self) -> Result<String, serde_json::Error> {
-        let value = serde_json::to_value(self)?;
-        let figures = value.as_object().into_iter().flatten();
-        Ok(figures.map(|(name, figure)| format!("{name:36} {figure}\n")).collect())
+        lines(self)
     }
 }

@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use headwater_tests::bench::options::{Arguments, Command, Contender, Fleet, Role};
-use headwater_tests::bench::{bare_tonic, fleet, floor, json_watchers, nodes, system, watchers};
+use headwater_tests::bench::options::{Arguments, Command, Contender, Role};
+use headwater_tests::bench::{
+    bare_tonic, fleet, floor, idle, json_watchers, nodes, reading, reload, system, watchers,
+};
 
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
@@ -28,7 +30,19 @@ fn run(arguments: Arguments) -> Result<()> {
     let runtime = runtime.enable_all().build()?;
     let run = async {
         match arguments.command {
-            Command::Fleet(options) => report(&options).await,
+            Command::Fleet(options) => {
+                let report = fleet::run(&options).await?;
+                print(options.json, &report, report.lines()?)
+            }
+            Command::Reload(options) => {
+                let report = reload::run(&options).await?;
+                print(options.json, &report, report.lines()?)
+            }
+            Command::Idle(options) => {
+                let report = idle::run(&options).await?;
+                print(options.json, &report, report.lines()?)
+            }
+            Command::Reading(options) => reading::run(options).await,
             Command::Nodes(options) => {
                 system::allow_files(options.count)?;
                 nodes::run(options).await
@@ -60,15 +74,14 @@ async fn contend(options: Contender) -> Result<()> {
     }
 }
 
-async fn report(options: &Fleet) -> Result<()> {
+fn print(json: bool, report: &impl serde::Serialize, lines: String) -> Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("bench: this is a debug build, whose figures say nothing: use --release");
     }
-    let report = fleet::run(options).await?;
-    if options.json {
-        println!("{}", serde_json::to_string(&report)?);
+    if json {
+        println!("{}", serde_json::to_string(report)?);
     } else {
-        print!("{}", report.lines()?);
+        print!("{lines}");
     }
     Ok(())
 }
