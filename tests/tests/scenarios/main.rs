@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is not as it should be")]
 
 mod atomic;
+mod encryption;
 mod killed;
 mod main_path;
 mod outage;
