@@ -53,7 +53,7 @@ pub(super) fn range(state: &Shared, request: Request<RangeRequest>) -> Result<Re
             _ => None,
         })
     {
-        read.header.revision = Revision(read.header.revision.0 - behind);
+        read.header.revision = Revision(read.header.revision.0.saturating_sub(behind));
     }
     let large = is_page
         && state

@@ -79,8 +79,7 @@ async fn w7_a_gap_in_the_stream_is_found_by_the_content_proof_at_the_next_reconn
     fake.deviate(Deviation::EventsLost);
     fake.put("routes/00001", "{\"lost\":1}");
     fake.delete("routes/00002");
-    fake.has_played(&Deviation::EventsLost).await;
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    follower.until("both are lost", |_| fake.played(&Deviation::EventsLost) == 2).await;
     fake.behave();
     let after = fake.put("routes/00003", "{\"after\":1}");
     follower.until("the gap is covered up", |told| told.safe >= after).await;

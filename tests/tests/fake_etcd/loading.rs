@@ -79,6 +79,7 @@ async fn w28_events_and_progress_between_pages_follow_the_load() {
         fake.put(&format!("routes/{:05}", round * 31 % 1000), format!("{{\"round\":{round}}}"));
         fake.put("routes/gone", "{}");
         fake.delete("routes/gone");
+        // Some writes a page, not all of them before the first.
         tokio::time::sleep(Duration::from_millis(10)).await;
         round += 1;
         assert!(round < 3000, "the load never comes");

@@ -49,6 +49,7 @@ async fn w23_where_an_unsafe_release_is_allowed_its_progress_certifies_nothing()
     for round in 0..5 {
         fake.put("routes/00001", format!("{{\"round\":{round}}}"));
         fake.delete(&format!("routes/{:05}", round + 2));
+        // Time for progress to be asked for while events are on their way.
         tokio::time::sleep(Duration::from_millis(120)).await;
     }
     fake.equals(&follower).await;
@@ -69,8 +70,7 @@ async fn w31_under_an_unsafe_release_the_audit_finds_a_gap_that_events_cover_up(
     fake.deviate(Deviation::EventsLost);
     fake.put("routes/00001", "{\"lost\":1}");
     fake.delete("routes/00002");
-    fake.has_played(&Deviation::EventsLost).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    follower.until("both are lost", |_| fake.played(&Deviation::EventsLost) == 2).await;
     fake.behave();
     let after = fake.put("routes/00003", "{\"after\":1}");
     follower.until("the gap is covered up", |told| told.safe >= after).await;
