@@ -54,7 +54,8 @@ pub enum Continuity {
     Proven,
     /// The content proof could not be made (compacted): most likely the same history, but it may be a restore.
     Unproven,
-    /// The history went back, or is another one: proven by two reads. The generation rises.
+    /// The history went back, or is another one: proven by two reads, and no other member that answered denied it.
+    /// The generation rises.
     Rewound {
         /// What proved it, in a sentence.
         evidence: String,
