@@ -10,6 +10,7 @@
 
 mod snapshot;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -97,23 +98,24 @@ impl Store {
         if rewound {
             lineage.generation = lineage.generation.next();
         }
-        let mut next = if rewound || !self.loaded {
-            Snapshot::starting_at(lineage.clone(), load.revision)
-        } else {
-            before.emptied_for_reload()
-        };
+        // What is there already stays where it is, so that a reload costs what differs beside looking at it all.
+        let afresh = rewound || !self.loaded;
+        let mut next =
+            if afresh { Snapshot::starting_at(lineage.clone(), load.revision) } else { before.clone() };
         let mut outcome = Outcome { published: false, put: 0, deleted: 0, kept: 0 };
+        let mut survived = 0;
         self.ignored.clear();
         for entry in &load.entries {
             let Some(key) = self.content_key(&entry.key) else { continue };
             let fresh = resource(key, entry);
+            survived += usize::from(before.held(fresh.key().as_str()).is_some());
             match before.held(fresh.key().as_str()).filter(|held| held.resource.hash() == fresh.hash()) {
-                Some(held) if !rewound => {
-                    next.keep(held.clone());
-                    outcome.kept += 1;
-                }
                 Some(held) => {
-                    next.put(held.resource.clone(), load.revision);
+                    if afresh {
+                        next.put(held.resource.clone(), load.revision);
+                    } else {
+                        next.forget_tombstone(fresh.key());
+                    }
                     outcome.kept += 1;
                 }
                 None => {
@@ -127,7 +129,22 @@ impl Store {
                 }
             }
         }
-        outcome.deleted = Self::bury_vanished(&before, &mut next, load.revision, rewound);
+        let vanished = if afresh {
+            vanished(&before, |key| next.held(key.as_str()).is_some())
+        } else if survived == before.content().len() {
+            Vec::new()
+        } else {
+            let keys = load.entries.iter().filter_map(|entry| content_key(&entry.key).ok());
+            let loaded: HashSet<Key> = keys.collect();
+            vanished(&before, |key| loaded.contains(key))
+        };
+        for key in &vanished {
+            next.vanish(key);
+            if !rewound && !mutant::planted("tombstone-not-kept-on-reload") {
+                next.bury_absent(key, load.revision);
+            }
+        }
+        outcome.deleted = vanished.len();
         if self.loaded && !rewound {
             let proven = load.continuity == Continuity::Proven;
             next.mark_gap(Gap { from: before.version().revision, at: load.revision, proven });
@@ -189,31 +206,22 @@ impl Store {
         true
     }
 
-    fn bury_vanished(before: &Snapshot, next: &mut Snapshot, at: Revision, rewound: bool) -> usize {
-        let vanished: Vec<Key> = before
-            .content()
-            .iter()
-            .map(|resource| resource.key())
-            .filter(|key| next.held(key.as_str()).is_none())
-            .cloned()
-            .collect();
-        if !rewound && !mutant::planted("tombstone-not-kept-on-reload") {
-            for key in &vanished {
-                next.bury_absent(key, at);
-            }
-        }
-        vanished.len()
-    }
-
     fn content_key(&mut self, relative: &Bytes) -> Option<Key> {
-        match classify(relative) {
-            Shape::Content(key) => Some(key),
-            Shape::Ignored(why) => {
-                *self.ignored.entry(Ignored::label(why)).or_default() += 1;
-                None
-            }
-        }
+        content_key(relative).map_err(|why| *self.ignored.entry(Ignored::label(why)).or_default() += 1).ok()
     }
+}
+
+fn content_key(relative: &Bytes) -> Result<Key, Ignored> {
+    match classify(relative) {
+        Shape::Content(key) => Ok(key),
+        Shape::Ignored(why) => Err(why),
+    }
+}
+
+/// The keys that were there before and are not there any more.
+fn vanished(before: &Snapshot, is_there: impl Fn(&Key) -> bool) -> Vec<Key> {
+    let keys = before.content().iter().map(|resource| resource.key());
+    keys.filter(|key| !is_there(key)).cloned().collect()
 }
 
 fn resource(key: Key, entry: &Entry) -> Resource {

@@ -79,10 +79,7 @@ impl Admin {
 impl EnvironmentStatus {
     fn of(environment: &Environment, registry: &Registry, now: std::time::Duration) -> Self {
         let state = environment.view().state();
-        let mut kinds = BTreeMap::new();
-        for resource in state.world.content().iter() {
-            *kinds.entry(resource.key().kind().name()).or_default() += 1;
-        }
+        let kinds = state.world.kinds().collect();
         let name = environment.name().clone();
         let expected: Vec<_> = registry.expected(Some(environment.name()), now).collect();
         let live = expected.iter().filter(|row| row.state == RowState::Live);

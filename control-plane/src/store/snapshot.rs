@@ -1,5 +1,6 @@
 //! An immutable state of the store.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -30,6 +31,8 @@ pub struct Snapshot {
     by_deletion: OrdSet<(Revision, Key)>,
     deletions_known_since: Revision,
     gaps: Vec<Gap>,
+    /// How many resources of each kind there are.
+    kinds: BTreeMap<&'static str, u64>,
 }
 
 /// How many reloads a snapshot remembers; what lies before an older one counts as known no longer.
@@ -89,6 +92,7 @@ impl Snapshot {
             by_deletion: OrdSet::new(),
             deletions_known_since: revision,
             gaps: Vec::new(),
+            kinds: BTreeMap::new(),
         }
     }
 
@@ -135,6 +139,11 @@ impl Snapshot {
     #[must_use]
     pub const fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// How many resources of a kind there are, for the kinds that there are any of.
+    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.kinds.iter().filter(|(_, count)| **count > 0).map(|(kind, count)| (*kind, *count))
     }
 
     /// A resource with what is known about it.
@@ -210,22 +219,15 @@ impl Snapshot {
         Some(since)
     }
 
-    pub(super) fn emptied_for_reload(&self) -> Self {
-        Self {
-            content: Content::new(),
-            held: OrdMap::new(),
-            by_change: OrdSet::new(),
-            version: Version { digest: Digest::EMPTY, ..self.version.clone() },
-            ..self.clone()
-        }
-    }
-
     pub(super) fn keep(&mut self, held: Arc<Held>) {
         let key = held.resource.key().clone();
         self.forget_tombstone(&key);
         self.content.put(held.resource.clone());
         self.by_change.insert((held.changed_at, key.clone()));
-        self.held.insert(key, held);
+        let kind = key.kind().name();
+        if self.held.insert(key, held).is_none() {
+            *self.kinds.entry(kind).or_default() += 1;
+        }
         self.version.digest = self.content.digest();
     }
 
@@ -242,9 +244,17 @@ impl Snapshot {
         if self.held.contains_key(key) || !mutant::planted("absent-key-not-buried") {
             self.bury_absent(key, revision);
         }
+        self.vanish(key)
+    }
+
+    /// Drops a key without a word of its deletion; `false` when it was not held.
+    pub(super) fn vanish(&mut self, key: &Key) -> bool {
         let Some(old) = self.held.remove(key) else {
             return false;
         };
+        if let Some(count) = self.kinds.get_mut(key.kind().name()) {
+            *count -= 1;
+        }
         self.by_change.remove(&(old.changed_at, key.clone()));
         self.content.delete(key.as_str());
         self.version.digest = self.content.digest();
@@ -257,7 +267,8 @@ impl Snapshot {
         self.by_deletion.insert((revision, key.clone()));
     }
 
-    fn forget_tombstone(&mut self, key: &Key) {
+    /// A key that is there has no tombstone.
+    pub(super) fn forget_tombstone(&mut self, key: &Key) {
         if let Some(revision) = self.tombstones.remove(key) {
             self.by_deletion.remove(&(revision, key.clone()));
         }
