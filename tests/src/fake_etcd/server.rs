@@ -24,7 +24,7 @@ use tower::service_fn as call;
 
 use super::watch::{self, Client};
 use super::wire::WatchRequest;
-use super::{Shared, unary};
+use super::{Shared, lock, unary};
 
 /// A length that no decode limit of anybody lets pass.
 const ABOVE_ALL_LIMITS: u32 = 1 << 30;
@@ -33,6 +33,7 @@ type Answer = http::Response<Body>;
 
 pub(super) async fn serve(listener: TcpListener, state: Shared, supervisor: Supervisor) {
     while let Ok((stream, _)) = listener.accept().await {
+        lock(&state).seen.connections += 1;
         let serving = connection(stream, Arc::clone(&state));
         supervisor.spawn("connection", Policy::best_effort().dropped_on_cancel(), serving);
     }

@@ -17,6 +17,7 @@ mod loading;
 mod members;
 mod progress;
 mod releases;
+mod sharing;
 mod silence;
 mod splitting;
 mod storm;
