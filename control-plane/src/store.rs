@@ -108,8 +108,9 @@ impl Store {
         for entry in &load.entries {
             let Some(key) = self.content_key(&entry.key) else { continue };
             let fresh = resource(key, entry);
-            survived += usize::from(before.held(fresh.key().as_str()).is_some());
-            match before.held(fresh.key().as_str()).filter(|held| held.resource.hash() == fresh.hash()) {
+            let held = before.held(fresh.key().as_str());
+            survived += usize::from(held.is_some());
+            match held.filter(|held| held.resource.hash() == fresh.hash()) {
                 Some(held) => {
                     if afresh {
                         next.put(held.resource.clone(), load.revision);
