@@ -5,9 +5,9 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use headwater_durable::Keys;
@@ -191,7 +191,7 @@ fn token(
     config: &NodeConfig,
 ) -> Result<Option<tonic::metadata::MetadataValue<tonic::metadata::Ascii>>, StartError> {
     let plane = &config.control_plane;
-    let read = |path: &std::path::PathBuf| {
+    let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| {
             StartError::Token(format!("{} cannot be read ({error}): check the path", path.display()))
         })
@@ -339,29 +339,43 @@ fn open(
 ) -> Restored {
     let mut restored =
         Restored { applier, keeper: None, held: None, judged: <_>::default(), written_unix: None };
-    // Before it is opened, which may write.
-    let written_unix = written(&config.last_known_good());
+    // Before it is opened, which may write it anew under another key: what it holds is as old as before.
+    let written = written(&config.last_known_good());
     let (file, interval) = (config.last_known_good(), config.sync.persist_interval);
     match Keeper::open(file, &config.environment, keys, interval, supervisor, told) {
         Err(error) => warn!("serving without a disk: {error}"),
         Ok((keeper, opened)) => {
             restored.keeper = Some(keeper);
+            if let Some(written) = written {
+                keep_age(&config.last_known_good(), written);
+            }
             if let Some(version) = opened.version {
                 let rows: Vec<Retained> = opened.retained.into_iter().map(Retained::from).collect();
                 restored.judged = restored.applier.restore(&version, &opened.content, &rows, unix_now());
                 info!(%version, resources = opened.content.len(), "serving the last known good");
                 restored.held = Some((version, opened.content));
-                restored.written_unix = written_unix;
+                let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+                restored.written_unix = since.map(|since| since.as_secs());
             }
         }
     }
     restored
 }
 
-/// When a file was last written (Unix seconds), if there is one.
-fn written(path: &std::path::Path) -> Option<u64> {
-    let modified = std::fs::metadata(path).ok()?.modified().ok()?;
-    Some(modified.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
+/// When a file was last written, if there is one.
+fn written(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
+}
+
+/// The next start, too, tells the age of a file by its time.
+fn keep_age(path: &Path, modified: SystemTime) {
+    if written(path) == Some(modified) {
+        return;
+    }
+    let set = std::fs::File::options().write(true).open(path).and_then(|file| file.set_modified(modified));
+    if let Err(error) = set {
+        warn!(file = %path.display(), "its age is not known any more after this start: {error}");
+    }
 }
 
 /// Makes a table the served one; the first time, the node becomes ready.

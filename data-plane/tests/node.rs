@@ -274,6 +274,10 @@ async fn with_a_key_in_the_settings_the_file_is_encrypted_and_without_it_the_nod
     let version = version(&content, 2);
     plain.append(&Group { version, content, retained: Vec::new() }).unwrap();
     drop(plain);
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    std::fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+    let age = || std::fs::metadata(&file).unwrap().modified().unwrap();
+    let before = age();
     let is_seen = || std::fs::read(&file).unwrap().windows(13).any(|window| window == b"routes/secret");
     assert!(is_seen());
 
@@ -283,6 +287,7 @@ async fn with_a_key_in_the_settings_the_file_is_encrypted_and_without_it_the_nod
     let node = start(config.clone()).await;
     ready(node.addresses.health).await;
     assert!(!is_seen());
+    assert_eq!(age(), before, "what it holds is as old as before");
     let (_, all) = get(node.addresses.control, "/config_dump").await;
     assert!(all.contains("routes/secret") && !all.contains(key), "{all}");
     assert!(node.shutdown().await.late.is_empty());
