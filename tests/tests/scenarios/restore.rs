@@ -59,6 +59,47 @@ async fn an_older_snapshot_with_a_raised_revision_is_followed() {
     followed("an_older_snapshot_with_a_raised_revision_is_followed", Restore::Bumped(1_000_000)).await;
 }
 
+/// Three members, all of which are restored, and two replicas that notice each for itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_cluster_of_three_is_followed_alike_by_two_replicas() {
+    let test = "a_restored_cluster_of_three_is_followed_alike_by_two_replicas";
+    if !dependable(test) || !restorable(test) {
+        return;
+    }
+    let (mut etcd, folder) = (Etcd::cluster().await, tempfile::tempdir().unwrap());
+    let keys = Keys::new(etcd.client().await);
+    let origin = Origin::start("origin").await;
+    keys.put("upstreams/1", &upstream(&origin.node())).await;
+    fill(&keys, 0..10).await;
+    let snapshot = etcd.snapshot().await;
+    let revision = fill(&keys, 10..13).await;
+    let members = etcd.endpoints().join("', '");
+    let replicas = ["r1", "r2"].map(|id| Replica::start(folder.path(), id, &members, &[]));
+    let follow = |(id, replica): (&&str, &Replica)| Node::start(folder.path(), id, &replica.southbound, &[]);
+    let nodes: Vec<Node> = ["n1", "n2"].iter().zip(&replicas).map(follow).collect();
+    for node in &nodes {
+        node.reaches(revision).await;
+    }
+
+    etcd.restore(&snapshot, Restore::SameIds).await;
+    let keys = Keys::new(etcd.client().await);
+    let after = keys.put("routes/after", &route("/after", "1")).await;
+    for (replica, node) in replicas.iter().zip(&nodes) {
+        node.answers("/after", 200, "origin", LIMIT).await;
+        node.answers("/11", 404, "", LIMIT).await;
+        node.shows("the new history", |status| {
+            let applied = &status["applied"];
+            applied["generation"] == 1 && applied["revision"].as_u64() >= Some(after)
+        })
+        .await;
+        assert_eq!(node.held().await.unwrap().content, keys.content(None).await);
+        let lines = replica.process.lines();
+        assert!(!lines.iter().any(|line| line.contains("member_divergence")), "{lines:?}");
+    }
+    let versions = [nodes[0].status().await.unwrap(), nodes[1].status().await.unwrap()];
+    assert_eq!(versions[0]["applied"]["digest"], versions[1]["applied"]["digest"]);
+}
+
 async fn hold_id(replica: &Replica) -> String {
     let (status, said) = replica.command(&["hold", "show", "-o", "json"]).await;
     assert!(status.success(), "{said}");

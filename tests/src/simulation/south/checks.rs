@@ -23,7 +23,13 @@ impl World {
         };
         let before = process.seen.replace(held.clone());
         process.trail.push((held.clone(), process.protocol.content().clone()));
-        let reason = process.publishing.as_ref().filter(|(version, _)| version == held).map(|(_, why)| *why);
+        // In one step it may publish a version and take the next one of the same content.
+        let led_here = |version: &Version| {
+            let same = version.lineage == held.lineage && version.digest == held.digest;
+            same && version.revision <= held.revision
+        };
+        let reason =
+            process.publishing.as_ref().filter(|(version, _)| led_here(version)).map(|(_, why)| *why);
         let jumped = reason.is_some_and(|reason| reason.is_jump());
         let wrong = match &before {
             Some(before) if held.lineage.generation < before.lineage.generation => {
