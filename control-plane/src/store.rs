@@ -152,6 +152,7 @@ impl Store {
         }
         next.set_position(lineage, load.revision);
         next.trim_tombstones(self.max_tombstones);
+        next.mark_line();
         outcome.published =
             !self.loaded || next.digest() != before.digest() || next.lineage() != before.lineage();
         self.snapshot = next;
@@ -178,6 +179,7 @@ impl Store {
         }
         outcome.published = outcome.put + outcome.deleted > 0;
         self.snapshot.advance(batch.revision);
+        self.snapshot.mark_line();
         self.snapshot.trim_tombstones(self.max_tombstones);
         outcome
     }

@@ -116,6 +116,10 @@ impl StoreFacts for EnvironmentState {
         self.world.unproven_at()
     }
 
+    fn contradicts(&self, version: &Version) -> bool {
+        self.world.contradicts(version)
+    }
+
     fn hold(&self) -> Option<String> {
         self.held()
     }

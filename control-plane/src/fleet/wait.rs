@@ -65,6 +65,8 @@ pub trait StoreFacts {
     fn deletions_known_since(&self) -> Revision;
     /// The revision of the newest reload whose continuity could not be proven.
     fn unproven_at(&self) -> Option<Revision>;
+    /// Whether a version of the store's own lineage is not what the store had at its revision.
+    fn contradicts(&self, version: &Version) -> bool;
     /// The sentence of a standing hold, if a jump is held by the mass-deletion guard.
     fn hold(&self) -> Option<String>;
 }
@@ -183,7 +185,7 @@ pub fn evaluate(question: &Wait, registry: &Registry, store: &impl StoreFacts, c
         .map(|row| NodeAnswer {
             row: row.id.clone(),
             duplicate: registry.is_duplicate(row),
-            standing: standing(question, &range, row, clock.now),
+            standing: standing(question, &range, store, row, clock.now),
             applied: row.applied.clone(),
         })
         .collect();
@@ -235,11 +237,13 @@ fn of_nodes(question: &Wait, nodes: &[NodeAnswer]) -> (Outcome, String) {
     (Outcome::Pending, format!("{version} is applied on {applied} of {all} nodes"))
 }
 
-fn standing(question: &Wait, range: &Range, row: &Row, now: Duration) -> Standing {
+fn standing(question: &Wait, range: &Range, store: &impl StoreFacts, row: &Row, now: Duration) -> Standing {
     if let RowState::Lost { since, reason } = &row.state {
         return Standing::NotHeardFrom { lost_for: now.saturating_sub(*since), reason: reason.clone() };
     }
-    if !range.contains(row.applied.as_ref()) {
+    // A replica that lost its file may be given a version of a history that it never knew.
+    let foreign = row.applied.as_ref().is_some_and(|applied| store.contradicts(applied));
+    if foreign || !range.contains(row.applied.as_ref()) {
         return match &row.refused {
             Some(refused) if refused.why == RefusedWhy::Held => {
                 Standing::Held { detail: refused.detail.clone() }

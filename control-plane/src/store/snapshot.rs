@@ -31,12 +31,17 @@ pub struct Snapshot {
     by_deletion: OrdSet<(Revision, Key)>,
     deletions_known_since: Revision,
     gaps: Vec<Gap>,
+    /// The digests that this history has had, by the revision at which each began.
+    line: OrdMap<Revision, Digest>,
     /// How many resources of each kind there are.
     kinds: BTreeMap<&'static str, u64>,
 }
 
 /// How many reloads a snapshot remembers; what lies before an older one counts as known no longer.
 const MAX_GAPS: usize = 16;
+
+/// How many digests of the past a snapshot remembers.
+const MAX_LINE: usize = 4_096;
 
 /// A reload: nothing that came and went between the two revisions was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +97,7 @@ impl Snapshot {
             by_deletion: OrdSet::new(),
             deletions_known_since: revision,
             gaps: Vec::new(),
+            line: OrdMap::new(),
             kinds: BTreeMap::new(),
         }
     }
@@ -114,6 +120,7 @@ impl Snapshot {
         }
         snapshot.gaps = gaps;
         snapshot.set_position(version.lineage, version.revision);
+        snapshot.mark_line();
         snapshot
     }
 
@@ -197,6 +204,17 @@ impl Snapshot {
     #[must_use]
     pub fn is_unread(&self, base: Revision) -> bool {
         self.gaps.iter().any(|gap| gap.from < base && base < gap.at) && !mutant::planted("unread-base-taken")
+    }
+
+    /// Whether a version says of a place in this very history something else than this replica has seen there, or
+    /// cannot have seen: it is of another history that is not told apart by its lineage.
+    #[must_use]
+    pub fn contradicts(&self, version: &Version) -> bool {
+        if version.lineage != self.version.lineage || version.revision > self.version.revision {
+            return false;
+        }
+        let seen = self.line.range(..=version.revision).next_back();
+        self.is_unread(version.revision) || seen.is_some_and(|(_, digest)| *digest != version.digest)
     }
 
     /// What changed since `base`, or nothing when deletions are not known so far back.
@@ -309,6 +327,16 @@ impl Snapshot {
         self.deletions_known_since = self.deletions_known_since.max(to);
     }
 
+    /// Remembers the digest of now.
+    pub(super) fn mark_line(&mut self) {
+        self.line.insert(self.version.revision, self.version.digest);
+        while self.line.len() > MAX_LINE
+            && let Some(oldest) = self.line.get_min().map(|(revision, _)| *revision)
+        {
+            self.line.remove(&oldest);
+        }
+    }
+
     pub(super) fn set_position(&mut self, lineage: Lineage, revision: Revision) {
         self.version.lineage = lineage;
         self.version.revision = revision;
@@ -320,6 +348,7 @@ impl Snapshot {
         for held in self.held.values() {
             next.put(held.resource.clone(), revision);
         }
+        next.mark_line();
         *self = next;
     }
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_model::{Change, Changes, Generation, Revision};
+use headwater_model::{Change, Changes, Digest, Generation, Revision};
 use proptest::prelude::*;
 
 use super::*;
@@ -225,4 +225,32 @@ proptest! {
             prop_assert_eq!(&content, store.snapshot().content());
         }
     }
+}
+
+#[test]
+fn a_version_of_the_same_lineage_that_was_never_there_is_contradicted() {
+    let mut store = loaded();
+    let first = store.snapshot().version().clone();
+    store.apply(&batch(
+        first.revision.0 + 5,
+        vec![put("routes/9", first.revision.0 + 5, first.revision.0 + 5, "x")],
+    ));
+    let snapshot = store.snapshot();
+    let now = snapshot.version().clone();
+    let at = |revision: u64, digest| Version { revision: Revision(revision), digest, ..now.clone() };
+    let (from, to) = (first.revision.0, snapshot.version().revision.0);
+    for known in [at(from, first.digest), at(from + 4, first.digest), at(to, snapshot.digest())] {
+        assert!(!snapshot.contradicts(&known), "{known:?}");
+    }
+    for wrong in [at(from, snapshot.digest()), at(to, first.digest), at(to, Digest(7))] {
+        assert!(snapshot.contradicts(&wrong), "{wrong:?}");
+    }
+    // Of what lies before or ahead nothing is known.
+    assert!(!snapshot.contradicts(&at(from - 1, Digest(7))) && !snapshot.contradicts(&at(to + 1, Digest(7))));
+    let generation = now.lineage.generation.next();
+    let lineage = Lineage { generation, ..now.lineage.clone() };
+    let other = Version { lineage, ..at(to, Digest(7)) };
+    assert!(!snapshot.contradicts(&other), "another history is told apart by its lineage");
+    store.load(&load(to + 10, Continuity::Proven, &three()));
+    assert!(store.snapshot().contradicts(&at(to + 3, Digest(7))), "what lies in a gap was never seen");
 }

@@ -39,10 +39,16 @@ impl StoreFacts for Facts {
     fn unproven_at(&self) -> Option<Revision> {
         self.unproven_at.map(Revision)
     }
+    fn contradicts(&self, version: &Version) -> bool {
+        version.digest == FOREIGN
+    }
     fn hold(&self) -> Option<String> {
         self.hold.clone()
     }
 }
+
+/// Of content that the store never had.
+const FOREIGN: Digest = Digest(u128::MAX);
 
 fn version(generation: u64, revision: u64) -> Version {
     let generation = Generation(generation);
@@ -147,6 +153,16 @@ fn reject(key: &str) -> Reject {
         since_unix: 1,
         governs: 0,
     }
+}
+
+#[test]
+fn a_version_that_the_store_never_had_does_not_count() {
+    let mut fleet = Fleet::new();
+    let foreign = Version { digest: FOREIGN, ..version(0, 55) };
+    fleet.joins("n1", "a", Some(foreign), &[], LATER);
+    assert_eq!(fleet.answer(&put_at(50), &facts(), LATER).outcome, Outcome::Pending);
+    fleet.acks("n1", "a", version(0, 60), None);
+    assert_eq!(fleet.answer(&put_at(50), &facts(), LATER).outcome, Outcome::Applied);
 }
 
 #[test]
