@@ -110,6 +110,7 @@ async fn a_password_that_changes_in_etcd_and_in_the_file_is_followed() {
     let (cluster, follower) = follow(&config(&etcd, &password));
     follower.equals(&client).await;
     write(&cluster, "routes/2").await.unwrap();
+    follower.equals(&client).await;
 
     // Changed in etcd first: until the file follows, nothing new may be learnt, and what is held stays.
     client.user_change_password("headwater", "second").await.unwrap();
