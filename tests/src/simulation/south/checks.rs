@@ -95,13 +95,20 @@ impl World {
     /// What a node acknowledges is true.
     pub(super) fn check_ack(&mut self, node: usize, ack: &Ack) {
         let state = &mut self.fleet.nodes[node];
-        let Some(process) = &state.process else { return };
+        let Some(process) = &mut state.process else { return };
         let served = process.views.load();
         let mut wrong = None;
         if let Some(applied) = &ack.applied
             && served.content.digest() != applied.digest
         {
             wrong = Some(format!("{applied:?} is called applied while {:?} is served", served.version));
+        }
+        // In one step it may say that it holds a version and take the next one of the same content.
+        if let Some(applied) =
+            ack.applied.as_ref().filter(|applied| applied.digest == served.content.digest())
+            && process.trail.last().is_none_or(|(version, _)| version != applied)
+        {
+            process.trail.push((applied.clone(), served.content.clone()));
         }
         if let Some(durable) = &ack.durable
             && let Err(broken) = state.disk.promise(durable)

@@ -172,12 +172,7 @@ impl World {
         };
         let never = || format!("{name} never held {:?}", node.applied);
         let said = node.applied.as_ref().ok_or_else(never)?;
-        // In one step a node may say that it holds a version and take the next one of the same content.
-        let shows = |version: &Version| {
-            let same = version.lineage == said.lineage && version.digest == said.digest;
-            same && version.revision >= said.revision
-        };
-        let (_, content) = had.trail.iter().rev().find(|(version, _)| shows(version)).ok_or_else(never)?;
+        let (_, content) = had.trail.iter().rev().find(|(version, _)| version == said).ok_or_else(never)?;
         self.contains(asked, said, content).map_err(|wrong| format!("{name} {wrong}"))?;
         let refused = |reject: &&Reject| {
             reject.mod_revision == asked.question.revision
