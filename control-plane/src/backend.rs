@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use headwater_model::Revision;
+use headwater_model::{Generation, Revision};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -73,6 +73,9 @@ pub struct Load {
     pub entries: Vec<Entry>,
     /// How it connects to what was held.
     pub continuity: Continuity,
+    /// The lowest generation that it may be of: the one that a [reload](SourceCommand::Reload) was asked for with,
+    /// zero else.
+    pub generation: Generation,
 }
 
 /// Complete revisions of the watch stream in use.
@@ -167,6 +170,9 @@ pub enum SourceCommand {
     Reload {
         /// Who asks and why, for the log.
         reason: String,
+        /// The lowest generation that what is read is to be of, zero for none. The read begins after the request then,
+        /// whatever is being read already: nothing from before may be told under a new generation.
+        generation: Generation,
     },
 }
 
@@ -198,11 +204,14 @@ pub struct Head {
 /// Reads beside the watch. Every call has a deadline of its own.
 #[async_trait]
 pub trait Reader: Send + Sync {
-    /// The head, linearizable.
-    async fn head(&self) -> Result<Head, ReadError>;
+    /// The head as each member says that answers in time, linearizable; empty when none does.
+    async fn heads(&self) -> Vec<Head>;
 
     /// One key now (linearizable), with the head at which it was read.
     async fn get(&self, key: &[u8]) -> Result<(Option<Entry>, Head), ReadError>;
+
+    /// One key as it was at `revision`.
+    async fn get_at(&self, key: &[u8], revision: Revision) -> Result<Option<Entry>, ReadError>;
 
     /// All keys that start with `directory` (relative, with its slash) now, in key order.
     async fn list(&self, directory: &[u8]) -> Result<(Vec<Entry>, Head), ReadError>;

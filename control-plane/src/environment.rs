@@ -4,10 +4,11 @@
 //! replaces the [`Publication`] whole. Sessions are woken only when what is served differs; everything else they
 //! read when they look. One environment's failure never touches another.
 
-mod ahead;
 pub mod core;
 pub mod disk;
+pub mod inquiry;
 pub mod keeper;
+mod lookups;
 pub mod older;
 
 use std::sync::Arc;
@@ -26,7 +27,9 @@ use crate::backend::etcd::Recorder;
 use crate::backend::{Commit, Reader, Source, SourceCommand, SourceEvent};
 use crate::distribution::publication::Publication;
 use crate::hold::Judged;
+use inquiry::Inquiry;
 use keeper::Keeper;
+use lookups::{LookedUp, Lookups};
 use older::Older;
 
 /// How many events of the source may wait for the writer.
@@ -80,10 +83,11 @@ struct Shared {
 
 enum Request {
     NodeAhead(Version),
-    AheadChecked { held: Version, behind: bool },
+    Judged { claimed: Version, taken: Option<(Generation, String)> },
     Adopt(Generation),
     Divergence { node: Version, replica: Version },
     Fallback(FallbackRequest, oneshot::Sender<FallbackAnswer>),
+    LookedUp(LookedUp),
     RejectHold(oneshot::Sender<bool>),
 }
 
@@ -91,10 +95,13 @@ struct Writer {
     shared: Arc<Shared>,
     core: Core,
     older: Older,
+    lookups: Lookups,
     keeper: Option<Keeper>,
     commands: mpsc::Sender<SourceCommand>,
     supervisor: Supervisor,
-    checking_ahead: bool,
+    inquiring: bool,
+    /// The generation that the source was asked to read everything again for.
+    raising: Generation,
 }
 
 // === impl Clock ===
@@ -150,14 +157,20 @@ impl Environment {
         let scope = supervisor.child(format!("environment {name}"));
         let (resume, stop) = (core.resume_point(), scope.token());
         scope.spawn("source", Policy::essential(), source.run(resume, events_in, commands_out, stop));
+        let (lookups, searches) = Lookups::new();
+        let (reader, done) = (shared.reader.clone(), shared.clone());
+        let done = async move |looked_up| done.ask(Request::LookedUp(looked_up)).await;
+        scope.spawn("lookups", Policy::essential().dropped_on_cancel(), lookups::run(reader, searches, done));
         let writer = Writer {
             shared: shared.clone(),
             core,
             older: Older::default(),
+            lookups,
             keeper,
             commands,
             supervisor: scope.clone(),
-            checking_ahead: false,
+            inquiring: false,
+            raising: Generation(0),
         };
         scope.spawn("writer", Policy::essential(), writer.run(events, requests, scope.token()));
         Self { shared }
@@ -220,35 +233,39 @@ impl Environment {
     /// An operator rejects the held jump; `false` when none is held (or the process is ending).
     pub async fn reject_hold(&self) -> bool {
         let (answer, answered) = oneshot::channel();
-        self.ask(Request::RejectHold(answer)).await;
+        self.shared.ask(Request::RejectHold(answer)).await;
         answered.await.unwrap_or(false)
     }
 
     /// A node holds a version above this replica's.
     pub async fn node_ahead(&self, held: Version) {
-        self.ask(Request::NodeAhead(held)).await;
+        self.shared.ask(Request::NodeAhead(held)).await;
     }
 
     /// A node's version carries a higher generation and the very digest that is served.
     pub async fn adopt(&self, generation: Generation) {
-        self.ask(Request::Adopt(generation)).await;
+        self.shared.ask(Request::Adopt(generation)).await;
     }
 
     /// Two digests were seen for one lineage and revision.
     pub async fn divergence(&self, node: Version, replica: Version) {
-        self.ask(Request::Divergence { node, replica }).await;
+        self.shared.ask(Request::Divergence { node, replica }).await;
     }
 
     /// Looks up an older value of a rejected key.
     pub async fn fallback(&self, request: FallbackRequest) -> Option<FallbackAnswer> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Request::Fallback(request, answer)).await;
+        self.shared.ask(Request::Fallback(request, answer)).await;
         answered.await.ok()
     }
+}
 
+// === impl Shared ===
+
+impl Shared {
     async fn ask(&self, request: Request) {
         // The writer outlives every session; when it is gone, so is whoever would want an answer.
-        let _ = self.shared.requests.send(request).await;
+        let _ = self.requests.send(request).await;
     }
 }
 
@@ -296,25 +313,15 @@ impl Writer {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::NodeAhead(held) => self.check_ahead(held),
-            Request::AheadChecked { held, behind } => {
-                self.checking_ahead = false;
-                if !behind {
-                    return;
+            Request::NodeAhead(claimed) => self.inquire(claimed),
+            Request::Judged { claimed, taken } => {
+                self.inquiring = false;
+                if let Some((generation, why)) = taken {
+                    self.raise(generation, format!("a node holds {claimed:?}: {why}"));
                 }
-                let effects = self.core.raise_generation(&held);
-                if effects.wake {
-                    let replica = self.core.store().snapshot().version();
-                    tracing::warn!(
-                        environment = %self.shared.name, node = ?held, ?replica,
-                        "the history went back below what a node holds: the generation rises"
-                    );
-                }
-                self.publish(effects);
             }
             Request::Adopt(generation) => {
-                let effects = self.core.take_generation(generation);
-                self.publish(effects);
+                self.raise(generation, format!("a node holds what is served as generation {generation}"));
             }
             Request::Divergence { node, replica } => {
                 tracing::error!(
@@ -323,10 +330,18 @@ impl Writer {
                 );
                 let reason = format!("a node holds {node:?} where this replica serves {replica:?}");
                 // A reload that is asked for already is enough.
-                let _ = self.commands.try_send(SourceCommand::Reload { reason });
+                let reload = SourceCommand::Reload { reason, generation: Generation(0) };
+                let _ = self.commands.try_send(reload);
             }
-            Request::Fallback(request, answer) => {
-                let _ = answer.send(self.older.answer(request));
+            Request::Fallback(request, answer) => match self.older.answer(&request) {
+                Some(known) => drop(answer.send(known)),
+                None => self.lookups.want(request, answer),
+            },
+            Request::LookedUp(looked_up) => {
+                self.lookups.over(&looked_up);
+                if let LookedUp { request, found: Some(found) } = looked_up {
+                    self.older.remember(request, found);
+                }
             }
             Request::RejectHold(answer) => {
                 let rejected = self.core.reject_hold();
@@ -339,15 +354,38 @@ impl Writer {
         }
     }
 
-    fn check_ahead(&mut self, held: Version) {
-        if std::mem::replace(&mut self.checking_ahead, true) {
+    /// One version at a time: what follows from it answers for most others.
+    fn inquire(&mut self, claimed: Version) {
+        if self.inquiring || !self.may_raise(claimed.lineage.generation) {
             return;
         }
+        let Some(inquiry) = Inquiry::into(&claimed, self.core.store().snapshot().version()) else { return };
+        self.inquiring = true;
         let (reader, requests) = (self.shared.reader.clone(), self.shared.requests.clone());
-        self.supervisor.spawn("head check", Policy::best_effort(), async move {
-            let behind = ahead::head_lies_below(reader.as_ref(), held.revision).await;
-            let _ = requests.send(Request::AheadChecked { held, behind }).await;
+        self.supervisor.spawn("inquiry", Policy::best_effort().dropped_on_cancel(), async move {
+            let taken = inquiry::conduct::conduct(inquiry, reader.as_ref()).await;
+            let _ = requests.send(Request::Judged { claimed, taken }).await;
         });
+    }
+
+    /// While a jump is held, what is served is of another history than the store's newest, and a raise that is under
+    /// way answers first.
+    fn may_raise(&self, to: Generation) -> bool {
+        let generation = self.core.store().snapshot().lineage().generation;
+        self.core.hold().standing().is_none() && (self.raising <= generation || self.raising < to)
+    }
+
+    /// A higher generation comes with a full read that begins now: what the source has on its way may be of the
+    /// history that is gone.
+    fn raise(&mut self, generation: Generation, why: String) {
+        if generation <= self.core.store().snapshot().lineage().generation || !self.may_raise(generation) {
+            return;
+        }
+        tracing::warn!(environment = %self.shared.name, %generation, %why, "the generation rises");
+        let reload = SourceCommand::Reload { reason: why, generation };
+        if self.commands.try_send(reload).is_ok() {
+            self.raising = generation;
+        }
     }
 
     fn report(&self, effects: &Effects) {

@@ -88,16 +88,17 @@ impl Store {
     /// Installs a full read.
     ///
     /// A resource of equal hash keeps its allocation and its `changed_at`; a vanished key is a deletion; a key that
-    /// lives again drops its tombstone. Across a proven rewind the generation rises, and nothing that was known
+    /// lives again drops its tombstone. Across a proven rewind, or when the read was asked for with a higher one, the generation rises, and nothing that was known
     /// about changes and deletions is carried over, since its revisions are of another history.
     pub fn load(&mut self, load: &Load) -> Outcome {
-        let rewound = matches!(load.continuity, Continuity::Rewound { .. });
         let before = self.snapshot.clone();
         let mut lineage = before.lineage().clone();
         lineage.cluster_id = load.cluster_id;
-        if rewound {
+        if matches!(load.continuity, Continuity::Rewound { .. }) {
             lineage.generation = lineage.generation.next();
         }
+        lineage.generation = lineage.generation.max(load.generation);
+        let rewound = lineage.generation > before.lineage().generation;
         // What is there already stays where it is, so that a reload costs what differs beside looking at it all.
         let afresh = rewound || !self.loaded;
         let mut next =

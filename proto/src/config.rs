@@ -145,7 +145,7 @@ pub struct Refused {
 }
 
 /// Asks for an older value of a rejected key that is served by nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FallbackRequest {
     /// The key.
     pub key: Key,

@@ -95,7 +95,10 @@ impl Follower {
     /// When the source has ended.
     pub async fn reload(&self) {
         let reason = "the test asks for it".to_owned();
-        self.commands.send(SourceCommand::Reload { reason }).await.expect("the source runs");
+        self.commands
+            .send(SourceCommand::Reload { reason, generation: headwater_model::Generation(0) })
+            .await
+            .expect("the source runs");
     }
 
     /// Where commands for the source go.

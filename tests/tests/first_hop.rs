@@ -181,8 +181,7 @@ async fn a_file_is_resumed_and_two_environments_share_one_connection() {
     fill(&mut client, 100).await;
     let first = Follower::start(etcd.endpoints(), PREFIX);
     first.equals(&client).await;
-    let cluster_id =
-        EtcdReader::new(cluster(etcd.endpoints()), PREFIX).head().await.expect("answered").cluster_id;
+    let cluster_id = EtcdReader::new(cluster(etcd.endpoints()), PREFIX).heads().await[0].cluster_id;
     let point = first.point(cluster_id);
     drop(first);
     put(&mut client, "routes/after", "{}").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use headwater_model::resources::Context;
-use headwater_model::{Key, Revision};
+use headwater_model::{Generation, Key, Revision};
 use headwater_process::Supervisor;
 use tokio::sync::watch;
 
@@ -50,6 +50,7 @@ impl World {
             revision: Revision(1),
             entries: vec![],
             continuity: Continuity::First,
+            generation: Generation(0),
         };
         store.load(&load);
         let inner = Inner {
@@ -113,17 +114,26 @@ impl Inner {
     }
 }
 
+impl World {
+    fn head(&self) -> Head {
+        Head { cluster_id: CLUSTER, revision: Revision(self.lock().revision) }
+    }
+}
+
 #[async_trait]
 impl Reader for World {
-    async fn head(&self) -> Result<Head, ReadError> {
-        Ok(Head { cluster_id: CLUSTER, revision: Revision(self.lock().revision) })
+    async fn heads(&self) -> Vec<Head> {
+        vec![self.head()]
+    }
+    async fn get_at(&self, _: &[u8], revision: Revision) -> Result<Option<Entry>, ReadError> {
+        Err(ReadError::Compacted { revision, oldest: Revision(self.lock().revision) })
     }
     async fn get(&self, key: &[u8]) -> Result<(Option<Entry>, Head), ReadError> {
-        let head = self.head().await?;
+        let head = self.head();
         Ok((self.lock().keys.get(key).cloned(), head))
     }
     async fn list(&self, directory: &[u8]) -> Result<(Vec<Entry>, Head), ReadError> {
-        let head = self.head().await?;
+        let head = self.head();
         let inner = self.lock();
         Ok((inner.keys.values().filter(|entry| entry.key.starts_with(directory)).cloned().collect(), head))
     }

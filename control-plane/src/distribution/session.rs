@@ -36,8 +36,8 @@ const MISMATCH_AGAIN: Duration = Duration::from_secs(60);
 /// How long a node that is ahead is waited for before both sides call it so.
 pub const BEHIND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the head is asked for while a node is ahead.
-const ASK_HEAD_AGAIN: Duration = Duration::from_secs(5);
+/// How often etcd is asked while a node is ahead.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How a session of this replica behaves.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct Session {
     heard: Duration,
     progress_at: Duration,
     ahead_since: Option<Duration>,
-    ask_head_at: Duration,
+    ask_at: Duration,
     shown: (bool, bool),
     fallbacks: usize,
     ended: Option<Goaway>,
@@ -114,8 +114,8 @@ pub enum SessionEvent {
         /// The replica has no proof of life of its source.
         degraded: bool,
     },
-    /// The node holds a version above this replica's: ask the source for its head, linearizably.
-    AskHead {
+    /// The node holds a version above this replica's: ask etcd what is true of it.
+    Ahead {
         /// What the node holds.
         held: Version,
     },
@@ -203,7 +203,7 @@ impl Session {
             heard: now,
             progress_at: now,
             ahead_since: None,
-            ask_head_at: now,
+            ask_at: now,
             shown: (false, false),
             fallbacks: 0,
             ended: None,
@@ -246,7 +246,7 @@ impl Session {
         let deadline = self.tick_at();
         // Inside a transfer nothing else is sent: the transport's room is what is waited for, not the time.
         let deadline = if self.sending.is_none() { deadline.min(self.progress_at) } else { deadline };
-        if self.ahead_since.is_some() { deadline.min(self.ask_head_at) } else { deadline }
+        if self.ahead_since.is_some() { deadline.min(self.ask_at) } else { deadline }
     }
 
     /// When [`Session::tick`] alone is due: the deadline while the transport takes nothing.
@@ -284,6 +284,11 @@ impl Session {
             NodeMessage::Fallback(request) => self.on_fallback(request),
             NodeMessage::Bye(bye) => self.events.push(SessionEvent::Bye(bye)),
         }
+    }
+
+    /// An older value could not be looked up.
+    pub const fn fallback_lost(&mut self) {
+        self.fallbacks = self.fallbacks.saturating_sub(1);
     }
 
     /// An older value was looked up.
@@ -337,7 +342,7 @@ impl Session {
     fn begin(&mut self, publication: &Publication, now: Duration, now_unix: u64) {
         let next = plan::next(self.held.as_ref(), self.hello.accept_degraded, publication, now_unix);
         let next = self.damped(next, publication, now, now_unix);
-        if next != Next::Wait(Waiting::Ahead) {
+        if !matches!(next, Next::Wait(Waiting::Ahead | Waiting::GenerationAhead)) {
             self.ahead_since = None;
         }
         match next {
@@ -351,14 +356,13 @@ impl Session {
                     self.sending = Some(Sending { transfer, next: 0 });
                 }
             }
-            Next::Adopt(generation) => self.events.push(SessionEvent::Adopt(generation)),
+            Next::Adopt(generation) if now >= self.ask_at => {
+                self.ask_at = now + ASK_AGAIN;
+                self.events.push(SessionEvent::Adopt(generation));
+            }
             Next::Wait(Waiting::Ahead) => self.wait_ahead(now),
-            Next::Current | Next::Wait(Waiting::Degraded | Waiting::Refused) => {}
-            Next::GenerationAhead => self.end(
-                GoawayReason::GenerationAhead,
-                "the node's generation is above this replica's and its content is another: checking such a claim \
-                 is not supported yet",
-            ),
+            Next::Wait(Waiting::GenerationAhead) => self.wait_for_generation(now),
+            Next::Adopt(_) | Next::Current | Next::Wait(Waiting::Degraded | Waiting::Refused) => {}
         }
     }
 
@@ -386,9 +390,21 @@ impl Session {
 
     fn wait_ahead(&mut self, now: Duration) {
         self.ahead_since.get_or_insert(now);
-        if let Some(held) = self.held.clone().filter(|_| now >= self.ask_head_at) {
-            self.ask_head_at = now + ASK_HEAD_AGAIN;
-            self.events.push(SessionEvent::AskHead { held });
+        if let Some(held) = self.held.clone().filter(|_| now >= self.ask_at) {
+            self.ask_at = now + ASK_AGAIN;
+            self.events.push(SessionEvent::Ahead { held });
+        }
+    }
+
+    /// etcd is asked whether it knows the node's version; where nothing comes of it, the node tries elsewhere.
+    fn wait_for_generation(&mut self, now: Duration) {
+        self.wait_ahead(now);
+        if self.ahead_since.is_some_and(|since| now >= since + BEHIND_TIMEOUT) {
+            self.end(
+                GoawayReason::GenerationAhead,
+                "the node's generation is above this replica's, and etcd could not be asked about it, or a held jump \
+                 must be approved or rejected first",
+            );
         }
     }
 

@@ -176,9 +176,13 @@ impl Driver<'_> {
                     Err(_) => self.session.end(GoawayReason::Draining, "the environment has ended"),
                 },
                 Some(answer) = self.fallbacks.next() => {
-                    if let Some(answer) = answer {
-                        self.session.answer_fallback(answer);
-                        self.wants = true;
+                    match answer {
+                        Some(answer) => {
+                            self.session.answer_fallback(answer);
+                            self.wants = true;
+                        }
+                        // The node asks again on its next stream.
+                        None => self.session.fallback_lost(),
                     }
                 }
                 () = timer.as_mut() => {
@@ -305,7 +309,7 @@ impl Driver<'_> {
                 SessionEvent::Standing { held_ahead, degraded } => {
                     self.tell(Happened::Standing { held_ahead, degraded }).await;
                 }
-                SessionEvent::AskHead { held } => self.environment.node_ahead(held).await,
+                SessionEvent::Ahead { held } => self.environment.node_ahead(held).await,
                 SessionEvent::Adopt(generation) => self.environment.adopt(generation).await,
                 SessionEvent::Divergence { node, replica } => {
                     self.shared.metrics.divergences.inc();

@@ -133,7 +133,7 @@ fn cut(begin: &Begin, pieces: &[Bytes]) -> Vec<Framed> {
 
 #[cfg(test)]
 mod tests {
-    use headwater_model::{Changes, Content};
+    use headwater_model::{Changes, Content, Generation};
     use headwater_proto::config::ReplicaMessage;
 
     use super::*;
@@ -152,7 +152,13 @@ mod tests {
     fn store(resources: u64, size: usize) -> Store {
         let mut store = Store::new("/apisix".into());
         let entries = (0..resources).map(|id| entry(id, 1, size)).collect();
-        store.load(&Load { cluster_id: 1, revision: Revision(9), entries, continuity: Continuity::First });
+        store.load(&Load {
+            cluster_id: 1,
+            revision: Revision(9),
+            entries,
+            continuity: Continuity::First,
+            generation: Generation(0),
+        });
         store
     }
 

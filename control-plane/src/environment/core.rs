@@ -160,8 +160,9 @@ impl Core {
         match event {
             SourceEvent::Loaded(load) => {
                 self.last_proof = Some(now);
+                let raised = load.generation > self.store.snapshot().lineage().generation;
                 let jump = match load.continuity {
-                    Continuity::Proven => false,
+                    Continuity::Proven => raised,
                     Continuity::First | Continuity::Unproven | Continuity::Rewound { .. } => true,
                 };
                 self.reset_others(&load.entries);
@@ -202,16 +203,6 @@ impl Core {
             }
             SourceEvent::State(state) => self.on_state(state, now, now_unix),
         }
-    }
-
-    /// The source's head, read twice, lies below what a node holds. If the node is still ahead of this replica in its
-    /// own lineage, the generation rises; the content stays.
-    pub fn raise_generation(&mut self, held: &Version) -> Effects {
-        let version = self.store.snapshot().version();
-        if held.lineage != version.lineage || held.revision <= version.revision {
-            return Effects::default();
-        }
-        self.take_generation(self.store.snapshot().lineage().generation.next())
     }
 
     /// Takes a higher generation whose version carries the very digest that is served.

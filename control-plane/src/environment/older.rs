@@ -1,12 +1,15 @@
 //! Older values of changed keys: where a fallback for a rejected value comes from.
 //!
 //! Pure. A value that a put replaces is kept while its key lives, a few per key and bounded in bytes over all; the
-//! oldest go first. A restart forgets them: what nodes serve in place of a rejected value is in their own files.
+//! oldest go first. A restart forgets them: what was replaced before it is [looked up](lookup) in etcd, once for all
+//! nodes, and what was found is remembered, "nothing" too.
+
+pub mod lookup;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use headwater_model::{Content, Key, Resource, Revision, resources};
+use headwater_model::{Content, Generation, Key, Resource, Revision, resources};
 use headwater_proto::config::{FallbackAnswer, FallbackRequest};
 
 use crate::backend::{Continuity, KeyEvent, SourceEvent};
@@ -23,7 +26,11 @@ pub struct Older {
     values: BTreeMap<Key, VecDeque<Arc<Resource>>>,
     order: VecDeque<(Revision, Key)>,
     bytes: usize,
+    looked_up: BTreeMap<Key, (FallbackRequest, Option<Arc<Resource>>)>,
 }
+
+/// How many answers of etcd are remembered; the nodes that ask for another have it looked up again.
+const MAX_LOOKED_UP: usize = 4_096;
 
 // === impl Older ===
 
@@ -47,19 +54,34 @@ impl Older {
                     }
                 }
             }
-            SourceEvent::Loaded(load) if matches!(load.continuity, Continuity::Rewound { .. }) => {
+            SourceEvent::Loaded(load)
+                if matches!(load.continuity, Continuity::Rewound { .. })
+                    || load.generation > Generation(0) =>
+            {
                 self.clear();
             }
             _ => {}
         }
     }
 
-    /// The answer to a request: the newest older value that a node may be able to use, if there is one.
+    /// The answer to a request: the newest older value that a node may be able to use, or that there is none. Nothing
+    /// when etcd has to be asked.
     #[must_use]
-    pub fn answer(&self, request: FallbackRequest) -> FallbackAnswer {
+    pub fn answer(&self, request: &FallbackRequest) -> Option<FallbackAnswer> {
         let FallbackRequest { key, create_revision, below } = request;
-        let found = self.find(&key, create_revision, below, usable);
-        FallbackAnswer { key, create_revision, rejected: below, found }
+        if let Some(found) = self.find(key, *create_revision, *below, usable) {
+            return Some(answer_to(request, Some(found)));
+        }
+        let (asked, found) = self.looked_up.get(key)?;
+        (asked == request).then(|| answer_to(request, found.clone()))
+    }
+
+    /// Remembers what was found in etcd.
+    pub fn remember(&mut self, request: FallbackRequest, found: Option<Arc<Resource>>) {
+        if self.looked_up.len() >= MAX_LOOKED_UP && !self.looked_up.contains_key(&request.key) {
+            self.looked_up.pop_first();
+        }
+        self.looked_up.insert(request.key.clone(), (request, found));
     }
 
     /// A value was replaced by another of the same life of its key.
@@ -80,6 +102,7 @@ impl Older {
 
     /// A key is gone, and its older values with it.
     fn deleted(&mut self, key: &str) {
+        self.looked_up.remove(key);
         if let Some(values) = self.values.remove(key) {
             self.bytes -= values.iter().map(|old| old.value().len()).sum::<usize>();
         }
@@ -116,6 +139,12 @@ impl Older {
             self.values.remove(key);
         }
     }
+}
+
+/// The answer that this was found, or nothing.
+pub(super) fn answer_to(request: &FallbackRequest, found: Option<Arc<Resource>>) -> FallbackAnswer {
+    let FallbackRequest { key, create_revision, below } = request.clone();
+    FallbackAnswer { key, create_revision, rejected: below, found }
 }
 
 /// Whether a value is worth offering as a fallback. The node alone decides; this only skips what no node can use.
@@ -155,6 +184,22 @@ mod tests {
         older.deleted("routes/1");
         assert_eq!(found(&older, 1, 4), None);
         assert_eq!(older.bytes, 0);
+    }
+
+    #[test]
+    fn what_etcd_answered_is_remembered_for_that_question_while_the_key_lives() {
+        let mut older = Older::default();
+        let asked = |below| FallbackRequest {
+            key: Key::new("routes/1"),
+            create_revision: Revision(1),
+            below: Revision(below),
+        };
+        assert_eq!(older.answer(&asked(9)), None);
+        older.remember(asked(9), None);
+        assert_eq!(older.answer(&asked(9)), Some(answer_to(&asked(9), None)));
+        assert_eq!(older.answer(&asked(8)), None);
+        older.deleted("routes/1");
+        assert_eq!(older.answer(&asked(9)), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ fn load(revision: u64, routes: std::ops::Range<u64>, continuity: Continuity) -> 
             mod_revision: Revision(1 + id),
         })
         .collect();
-    Load { cluster_id: 7, revision: Revision(revision), entries, continuity }
+    Load { cluster_id: 7, revision: Revision(revision), entries, continuity, generation: Generation(0) }
 }
 
 fn store() -> Store {

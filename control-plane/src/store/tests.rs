@@ -16,7 +16,13 @@ fn entry(key: &str, create: u64, modified: u64, value: &str) -> Entry {
 }
 
 fn load(revision: u64, continuity: Continuity, entries: &[Entry]) -> Load {
-    Load { cluster_id: 7, revision: Revision(revision), entries: entries.to_vec(), continuity }
+    Load {
+        cluster_id: 7,
+        revision: Revision(revision),
+        entries: entries.to_vec(),
+        continuity,
+        generation: Generation(0),
+    }
 }
 
 fn batch(revision: u64, events: Vec<KeyEvent>) -> Batch {
@@ -179,6 +185,19 @@ fn a_higher_generation_is_adopted_and_a_lower_one_is_not() {
     assert!(!store.adopt(Generation(2)) && !store.adopt(Generation(1)));
     assert_eq!(store.snapshot().digest(), digest);
     assert_eq!(store.snapshot().version().position(), (Generation(2), Revision(10)));
+}
+
+#[test]
+fn a_read_for_a_higher_generation_begins_a_history() {
+    let mut store = loaded();
+    let again = Load { generation: Generation(4), ..load(20, Continuity::Proven, &three()) };
+    assert!(store.load(&again).published, "the generation differs");
+    let snapshot = store.snapshot();
+    assert_eq!(snapshot.version().position(), (Generation(4), Revision(20)));
+    assert_eq!((snapshot.deletions_known_since(), snapshot.gaps().len()), (Revision(20), 0));
+    let lower = Load { generation: Generation(2), ..load(30, Continuity::Proven, &three()) };
+    assert!(!store.load(&lower).published);
+    assert_eq!(store.snapshot().version().position(), (Generation(4), Revision(30)));
 }
 
 proptest! {

@@ -4,6 +4,7 @@
 //! node is its real protocol and applier. What is modelled are the shells: connections, devices, latencies, processes
 //! that end. What is checked is in [`claims`], [`line`](mod@line), [`wire`], [`checks`], [`waits`] and [`converged`].
 
+pub mod asking;
 pub mod checks;
 pub mod claims;
 pub mod converged;
@@ -26,8 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_control_plane::distribution::publication::Publication;
-use headwater_model::Version;
-use headwater_proto::config::{Approval, FallbackAnswer, NodeMessage, ReplicaMessage};
+use headwater_control_plane::environment::inquiry::{Inquiry, Question};
+use headwater_control_plane::environment::older::lookup::Lookup;
+use headwater_proto::config::{Approval, FallbackAnswer, FallbackRequest, NodeMessage, ReplicaMessage};
 
 use self::faults::Planned;
 use self::node::{Node, Step};
@@ -127,16 +129,29 @@ pub enum South {
         /// What was found.
         answer: FallbackAnswer,
     },
-    /// A replica has read etcd's head for a node that is ahead.
-    HeadRead {
+    /// etcd answers a replica about a version that a node claims.
+    Inquires {
         /// Which.
         replica: usize,
         /// In which life.
         incarnation: u64,
-        /// What the node holds.
-        held: Version,
-        /// Whether it is the first of two reads.
-        first: bool,
+        /// What is looked into.
+        inquiry: Inquiry,
+        /// What was asked.
+        question: Question,
+    },
+    /// etcd answers a replica that looks for an older value.
+    LooksUp {
+        /// Which.
+        replica: usize,
+        /// In which life.
+        incarnation: u64,
+        /// Who wants it.
+        stream: StreamId,
+        /// The search.
+        lookup: Lookup,
+        /// What for.
+        request: FallbackRequest,
     },
     /// A replica's file is written.
     FileWritten {
@@ -227,8 +242,11 @@ impl World {
             South::EndsAtNode { stream } => self.ends_at_node(stream),
             South::SessionDue { stream } => self.session_due(stream),
             South::Fallback { stream, answer } => self.fallback_found(stream, answer),
-            South::HeadRead { replica, incarnation, held, first } => {
-                self.head_read(replica, incarnation, held, first);
+            South::Inquires { replica, incarnation, inquiry, question } => {
+                self.inquires(replica, incarnation, inquiry, question);
+            }
+            South::LooksUp { replica, incarnation, stream, lookup, request } => {
+                self.looks_up(replica, incarnation, stream, lookup, request);
             }
             South::FileWritten { replica, incarnation } => self.file_written(replica, incarnation),
             South::StrayBeats { stream } => self.stray_beats(stream),

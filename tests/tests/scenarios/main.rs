@@ -6,6 +6,8 @@
 
 mod atomic;
 mod encryption;
+mod fallback;
+mod generations;
 mod killed;
 mod main_path;
 mod outage;

@@ -24,14 +24,19 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[async_trait]
 impl Reader for EmbeddedStore {
-    async fn head(&self) -> Result<Head, ReadError> {
-        Ok(head(&self.shared.store.load()))
-    }
-
     async fn get(&self, key: &[u8]) -> Result<(Option<Entry>, Head), ReadError> {
         let store = self.shared.store.load_full();
         let found = read(&store, Interval::single(Bytes::copy_from_slice(key)), Revision::ZERO)?;
         Ok((found.into_iter().next(), head(&store)))
+    }
+
+    async fn heads(&self) -> Vec<Head> {
+        vec![head(&self.shared.store.load())]
+    }
+
+    async fn get_at(&self, key: &[u8], revision: Revision) -> Result<Option<Entry>, ReadError> {
+        let store = self.shared.store.load_full();
+        Ok(read(&store, Interval::single(Bytes::copy_from_slice(key)), revision)?.into_iter().next())
     }
 
     async fn list(&self, directory: &[u8]) -> Result<(Vec<Entry>, Head), ReadError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use headwater_model::Revision;
+use headwater_model::{Generation, Revision};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,7 @@ impl EmbeddedSource {
         let mut head = self.shared.head.subscribe();
         send(events, self.state(Stage::Loading)).await?;
         let store = self.shared.store.load_full();
-        let mut safe = load(&store, continuity(&store, resume.as_ref()), events).await?;
+        let mut safe = load(&store, continuity(&store, resume.as_ref()), Generation(0), events).await?;
         send(events, self.state(Stage::Live)).await?;
         let mut tick = tokio::time::interval(self.progress_interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -80,10 +80,10 @@ impl EmbeddedSource {
                 }
                 _ = tick.tick() => send(events, SourceEvent::Progress(safe)).await?,
                 command = commands.recv() => {
-                    let Some(SourceCommand::Reload { reason }) = command else { return Err(Over) };
+                    let Some(SourceCommand::Reload { reason, generation }) = command else { return Err(Over) };
                     tracing::info!(file = %self.file, %reason, "reading the embedded store again");
                     let store = self.shared.store.load_full();
-                    safe = load(&store, Continuity::Proven, events).await?;
+                    safe = load(&store, Continuity::Proven, generation, events).await?;
                 }
             }
         }
@@ -102,7 +102,7 @@ impl EmbeddedSource {
             if safe.next() < store.compacted() {
                 drop(room);
                 // The listener is further behind than the store remembers; it is the same history all the same.
-                return load(&store, Continuity::Proven, events).await;
+                return load(&store, Continuity::Proven, Generation(0), events).await;
             }
             let Some(batch) = batch_after(&store, safe) else { return Ok(safe) };
             safe = batch.revision;
@@ -138,11 +138,13 @@ async fn send(events: &mpsc::Sender<SourceEvent>, event: SourceEvent) -> Result<
 async fn load(
     store: &Mvcc,
     continuity: Continuity,
+    generation: Generation,
     events: &mpsc::Sender<SourceEvent>,
 ) -> Result<Revision, Over> {
     let revision = store.revision();
     let entries = access::everything(store, revision).expect("a store can be read at its own revision");
-    let load = Load { cluster_id: store.identity().cluster_id, revision, entries, continuity };
+    let cluster_id = store.identity().cluster_id;
+    let load = Load { cluster_id, revision, entries, continuity, generation };
     send(events, SourceEvent::Loaded(load)).await?;
     Ok(revision)
 }

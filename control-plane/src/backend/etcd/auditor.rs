@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use headwater_model::shape::{Shape, classify};
-use headwater_model::{Content, Digest, Resource, Revision};
+use headwater_model::{Content, Digest, Generation, Resource, Revision};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -137,7 +137,7 @@ impl Auditor {
                     format!("the audit found {count} keys that differ from etcd at revision {revision}");
                 self.last.store(Some(Arc::new(finding)));
                 // Full: a reload is asked for already.
-                let _ = commands.try_send(SourceCommand::Reload { reason });
+                let _ = commands.try_send(SourceCommand::Reload { reason, generation: Generation(0) });
             }
             Outcome::Compacted if compacted >= COMPACTED_ALARM => {
                 error!(

@@ -58,10 +58,16 @@ impl EtcdReader {
 
 #[async_trait]
 impl Reader for EtcdReader {
-    async fn head(&self) -> Result<Head, ReadError> {
-        let query = Query { limit: 1, count_only: true, ..Query::default() };
+    async fn heads(&self) -> Vec<Head> {
+        let heads = super::others::ask_heads(self.cluster.config(), &self.range).await;
+        heads.into_iter().map(head).collect()
+    }
+
+    async fn get_at(&self, key: &[u8], revision: Revision) -> Result<Option<Entry>, ReadError> {
+        let scope = Scope::Key(Bytes::copy_from_slice(key));
+        let query = Query { revision, scope, ..Query::default() };
         let answer = self.cluster.read(&self.range, &query, self.limit()).await;
-        Ok(head(answer.map_err(|failure| read_error(failure, None, self.limit()))?.header))
+        Ok(answer.map_err(|failure| read_error(failure, Some(revision), self.limit()))?.entries.pop())
     }
 
     async fn get(&self, key: &[u8]) -> Result<(Option<Entry>, Head), ReadError> {

@@ -1,4 +1,4 @@
-//! What the other members say when one of them says that the history was replaced.
+//! What each member says for itself, when one of them says that the history was replaced.
 
 use std::time::Duration;
 
@@ -9,7 +9,10 @@ use super::client::Connection;
 use super::config::EtcdConfig;
 use super::proof::prove;
 use super::range::{KeyRange, Query};
-use super::tracker::{Failure, Fault, ProofQuestion, Testimony};
+use super::tracker::{Failure, Fault, Header, ProofQuestion, Testimony};
+
+/// For every member to say its head; who has not answered by then is left out (DESIGN section 5).
+const HEADS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks all members but the one that is followed, at once; whoever does not answer within the time is left out.
 pub(super) async fn ask_others(
@@ -24,7 +27,19 @@ pub(super) async fn ask_others(
     join_all(asked).await.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
 }
 
+/// The heads of all members that answer in time, each asked for itself.
+pub(super) async fn ask_heads(config: &EtcdConfig, range: &KeyRange) -> Vec<Header> {
+    let head = |endpoint| async move { own_head(&Connection::open(endpoint, config).await?, range).await };
+    let asked = config.endpoints.iter().map(|endpoint| timeout(HEADS_TIMEOUT, head(endpoint)));
+    join_all(asked).await.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
+}
+
 /// Linearizable: a member that has lost its cluster has no say.
+async fn own_head(connection: &Connection, range: &KeyRange) -> Result<Header, Failure> {
+    let query = Query { limit: 1, count_only: true, ..Query::default() };
+    Ok(connection.range(range, &query).await?.header)
+}
+
 async fn testimony(
     endpoint: &str,
     config: &EtcdConfig,
@@ -32,8 +47,7 @@ async fn testimony(
     question: &ProofQuestion,
 ) -> Result<Testimony, Failure> {
     let connection = Connection::open(endpoint, config).await?;
-    let query = Query { limit: 1, count_only: true, ..Query::default() };
-    let header = connection.range(range, &query).await?.header;
+    let header = own_head(&connection, range).await?;
     let proof = match prove(&connection, range, question).await {
         Ok(proof) => Some(proof),
         Err(Failure { fault: Fault::Compacted | Fault::Future, .. }) => None,

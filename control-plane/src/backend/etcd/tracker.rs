@@ -25,7 +25,7 @@ mod tests;
 
 use std::time::Duration;
 
-use headwater_model::Revision;
+use headwater_model::{Generation, Revision, mutant};
 
 use self::backoff::Backoff;
 use self::held::Held;
@@ -80,6 +80,8 @@ pub struct Tracker {
     loading: Option<Loading>,
     /// Why everything is to be read although it could be resumed.
     must_reload: Option<String>,
+    /// The lowest generation that the next load is to be of.
+    generation: Generation,
     page_keys: u32,
     load_restarts: u32,
     backoff: Backoff,
@@ -143,6 +145,7 @@ impl Tracker {
             stream: None,
             loading: None,
             must_reload: None,
+            generation: Generation(0),
             page_keys: settings.page_keys.max(1),
             load_restarts: 0,
             backoff,
@@ -168,7 +171,7 @@ impl Tracker {
         }
         match input {
             Input::Tick => self.on_tick(now),
-            Input::Reload { reason } => self.on_reload(now, reason),
+            Input::Reload { reason, generation } => self.on_reload(now, reason, generation),
             Input::Connected { attempt, member } if self.is_current(attempt) => {
                 self.on_connected(now, member);
             }
@@ -299,13 +302,16 @@ impl Tracker {
         }
     }
 
-    fn on_reload(&mut self, now: Duration, reason: String) {
-        // A load in progress reads everything anyway.
-        if self.loading.is_some() {
+    fn on_reload(&mut self, now: Duration, reason: String, generation: Generation) {
+        let raised = generation > self.generation;
+        self.generation = self.generation.max(generation);
+        // A load in progress reads everything anyway. But it may have begun before the history was replaced that the
+        // generation tells of, so one that is to be of it begins anew.
+        if self.loading.is_some() && (!raised || mutant::planted("raised-by-a-load-in-progress")) {
             return;
         }
         self.must_reload = Some(reason);
-        if self.phase == Phase::Watching {
+        if self.phase == Phase::Watching || self.loading.is_some() {
             self.restart(now);
         }
     }

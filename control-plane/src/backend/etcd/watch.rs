@@ -122,7 +122,9 @@ impl Run {
                 (attempt, frame) = next_frame(&mut self.watch) => self.on_frame(attempt, frame),
                 Some(done) = self.calls.next(), if !self.calls.is_empty() => self.on_done(done),
                 command = commands.recv(), if commanded => match command {
-                    Some(SourceCommand::Reload { reason }) => self.give(Input::Reload { reason }),
+                    Some(SourceCommand::Reload { reason, generation }) => {
+                        self.give(Input::Reload { reason, generation });
+                    }
                     None => commanded = false,
                 },
                 permit = events.reserve(), if !self.outbox.is_empty() => match permit {

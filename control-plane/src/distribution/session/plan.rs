@@ -17,8 +17,6 @@ pub(super) enum Next {
     Transfer(Plan),
     /// Nothing may be changed on it now.
     Wait(Waiting),
-    /// Its generation is above ours and its content is another.
-    GenerationAhead,
 }
 
 /// Why nothing is sent.
@@ -28,6 +26,8 @@ pub(super) enum Waiting {
     Degraded,
     /// The node is ahead of this replica.
     Ahead,
+    /// Its generation is above ours and its content is another.
+    GenerationAhead,
     /// It has refused, and nothing has changed since.
     Refused,
 }
@@ -56,7 +56,7 @@ pub(super) fn next(
         return if theirs > ours { Next::Adopt(theirs) } else { Next::Current };
     }
     if theirs > ours {
-        return Next::GenerationAhead;
+        return Next::Wait(Waiting::GenerationAhead);
     }
     let jump = |reason| Next::Transfer(full(reason, Some(held), publication, now_unix));
     if held.lineage.cluster_id != target.lineage.cluster_id || !same_prefix {

@@ -1,4 +1,4 @@
-use headwater_model::Lineage;
+use headwater_model::{Generation, Lineage};
 
 use super::*;
 use crate::backend::{Batch, Load};
@@ -18,7 +18,13 @@ fn routes(count: u64) -> Vec<Entry> {
 }
 
 fn loaded(revision: u64, entries: Vec<Entry>, continuity: Continuity) -> SourceEvent {
-    SourceEvent::Loaded(Load { cluster_id: 7, revision: Revision(revision), entries, continuity })
+    SourceEvent::Loaded(Load {
+        cluster_id: 7,
+        revision: Revision(revision),
+        entries,
+        continuity,
+        generation: Generation(0),
+    })
 }
 
 fn live() -> SourceEvent {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_model::Revision;
+use headwater_model::{Generation, Revision};
 use headwater_process::Supervisor;
 use headwater_proto::config::{Ack, Approval, Bye, Hello};
 
@@ -24,7 +24,13 @@ fn step(core: &mut Core, disk: &mut Disk, event: SourceEvent) {
 }
 
 fn loaded(revision: u64, entries: Vec<Entry>, continuity: Continuity) -> SourceEvent {
-    SourceEvent::Loaded(Load { cluster_id: 9, revision: Revision(revision), entries, continuity })
+    SourceEvent::Loaded(Load {
+        cluster_id: 9,
+        revision: Revision(revision),
+        entries,
+        continuity,
+        generation: Generation(0),
+    })
 }
 
 fn batch(revision: u64, events: Vec<KeyEvent>) -> SourceEvent {

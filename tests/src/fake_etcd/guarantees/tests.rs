@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use headwater_control_plane::backend::Entry;
 use headwater_control_plane::backend::embedded::mvcc::{Identity, Interval, Limits, Mvcc, Op, Txn};
-use headwater_model::Revision;
+use headwater_model::{Generation, Revision};
 
 use super::*;
 
@@ -39,7 +39,13 @@ fn entry(key: &'static str, value: &'static str, create: u64, modified: u64) -> 
 }
 
 fn loaded(revision: u64, entries: Vec<Entry>, continuity: Continuity) -> Arc<SourceEvent> {
-    Arc::new(SourceEvent::Loaded(Load { cluster_id: 1, revision: Revision(revision), entries, continuity }))
+    Arc::new(SourceEvent::Loaded(Load {
+        cluster_id: 1,
+        revision: Revision(revision),
+        entries,
+        continuity,
+        generation: Generation(0),
+    }))
 }
 
 fn first() -> Arc<SourceEvent> {

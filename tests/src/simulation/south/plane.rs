@@ -13,6 +13,7 @@ use headwater_control_plane::environment::disk;
 use headwater_control_plane::environment::older::Older;
 use headwater_control_plane::fleet::Registry;
 use headwater_control_plane::hold::Judged;
+use headwater_model::Generation;
 use headwater_model::guard::Removal;
 
 use super::claims;
@@ -40,8 +41,10 @@ pub struct Plane {
     pub line: Line,
     /// When this life began.
     pub started: Duration,
-    /// Whether the head is being read for a node that is ahead.
-    pub checking_ahead: bool,
+    /// Whether etcd is being asked about a version that a node claims.
+    pub inquiring: bool,
+    /// The generation that the source was asked to read everything again for.
+    pub raising: Generation,
     /// Nodes cannot reach it until then.
     pub down_until: Duration,
     /// The file. It outlives the process.
@@ -65,7 +68,8 @@ impl Plane {
             config: session::Config { replica_id: replica, heartbeat, max_fallbacks: 4 },
             line: Line::default(),
             started: Duration::ZERO,
-            checking_ahead: false,
+            inquiring: false,
+            raising: Generation(0),
             down_until: Duration::ZERO,
             file: File::new(random),
             lost_retention,
@@ -82,7 +86,8 @@ impl Plane {
         let found = self.file.held().cloned();
         self.started = now;
         self.older = Older::default();
-        self.checking_ahead = false;
+        self.inquiring = false;
+        self.raising = Generation(0);
         self.registry = Registry::new(self.config.replica_id.clone(), self.lost_retention, unix);
         let mirror = match found {
             Some((saved, Known { mirror, line })) => {
@@ -127,11 +132,12 @@ impl World {
         let now = self.schedule.now();
         let plane = &mut self.fleet.planes[replica];
         let before = std::mem::replace(&mut plane.publication, Arc::new(plane.core.publication()));
+        let version = plane.core.store().snapshot().version();
+        if matches!(event, Some(SourceEvent::Loaded(load)) if load.generation > before.world.lineage().generation)
+        {
+            self.coverage.reached("generation/raised");
+        }
         if event.is_none() {
-            let version = plane.core.store().snapshot().version();
-            if version.lineage.generation > before.world.lineage().generation {
-                self.coverage.reached("generation/raised");
-            }
             plane.line.publish(None, version);
         }
         self.check_served(replica, event, &before);
@@ -200,7 +206,9 @@ impl World {
     /// Across a jump nothing may be served that removes more than the guard lets pass, unless an operator said so.
     fn check_served(&mut self, replica: usize, event: Option<&SourceEvent>, before: &Publication) {
         let jumped = match event {
-            Some(SourceEvent::Loaded(load)) => load.continuity != Continuity::Proven,
+            Some(SourceEvent::Loaded(load)) => {
+                load.continuity != Continuity::Proven || load.generation > before.world.lineage().generation
+            }
             _ => false,
         };
         let after = self.fleet.planes[replica].publication.clone();

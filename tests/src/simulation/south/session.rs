@@ -5,7 +5,7 @@ use std::time::Duration;
 use headwater_control_plane::backend::etcd::tracker::Input;
 use headwater_control_plane::distribution::session::{Session, SessionEvent};
 use headwater_control_plane::fleet::{FleetEvent, Happened, RowId};
-use headwater_model::Version;
+use headwater_model::Generation;
 use headwater_proto::config::{FallbackAnswer, GoawayReason, Hello, NodeMessage, ReplicaMessage};
 use headwater_proto::limits::TRANSFER_TIMEOUT;
 
@@ -15,9 +15,6 @@ use crate::simulation::world::{What, World};
 
 /// Looks in one moment that are too many.
 const SPINS: u32 = 1_000;
-
-/// How far apart the two reads of the head are.
-const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 // === impl World ===
 
@@ -175,22 +172,22 @@ impl World {
                     self.coverage.reached_if("session/degraded", degraded);
                     self.tell(id, replica, Happened::Standing { held_ahead, degraded });
                 }
-                SessionEvent::AskHead { held } => self.ask_head(replica, held),
+                SessionEvent::Ahead { held } => {
+                    self.coverage.reached("session/ahead");
+                    self.inquire(replica, &held);
+                }
                 SessionEvent::Adopt(generation) => {
                     self.coverage.reached("generation/adopted");
-                    let effects = self.fleet.planes[replica].core.take_generation(generation);
-                    self.published(replica, None, effects);
+                    let reason = format!("a node holds what is served as generation {generation}");
+                    self.raise(replica, generation, reason);
                 }
                 SessionEvent::Divergence { node, replica: own } => {
                     self.coverage.reached("session/divergence");
                     let reason = format!("a node holds {node:?} where this replica serves {own:?}");
-                    self.give(replica, Input::Reload { reason });
+                    self.give(replica, Input::Reload { reason, generation: Generation(0) });
                 }
                 SessionEvent::Fallback(request) => {
-                    let answer = self.fleet.planes[replica].older.answer(request);
-                    let late = if self.random.one_in(2) { 50 } else { 8_000 };
-                    let after = self.random.duration(Duration::ZERO, Duration::from_millis(late));
-                    self.schedule.after(after, What::South(South::Fallback { stream: id, answer }));
+                    self.fallback_wanted(replica, id, request);
                 }
                 SessionEvent::Bye(bye) => {
                     self.coverage.reached("session/bye");
@@ -242,39 +239,6 @@ impl World {
 
     fn session(&mut self, id: StreamId) -> Option<&mut Session> {
         Some(&mut self.fleet.streams.get_mut(&id)?.served.as_mut()?.session)
-    }
-
-    /// A node is ahead: the head is read twice, and the history is called replaced if both lie below.
-    fn ask_head(&mut self, replica: usize, held: Version) {
-        self.coverage.reached("session/ask-head");
-        if std::mem::replace(&mut self.fleet.planes[replica].checking_ahead, true) {
-            return;
-        }
-        self.read_head(replica, held, true);
-    }
-
-    fn read_head(&mut self, replica: usize, held: Version, first: bool) {
-        let incarnation = self.replicas[replica].incarnation;
-        let mut after = self.random.duration(Duration::from_millis(1), Duration::from_millis(60));
-        if !first {
-            after += BETWEEN_READS;
-        }
-        self.schedule.after(after, What::South(South::HeadRead { replica, incarnation, held, first }));
-    }
-
-    pub(super) fn head_read(&mut self, replica: usize, incarnation: u64, held: Version, first: bool) {
-        if self.replicas[replica].incarnation != incarnation {
-            return;
-        }
-        let below = self.etcd.up && self.etcd.mvcc.revision() < held.revision;
-        if below && first {
-            return self.read_head(replica, held, false);
-        }
-        self.fleet.planes[replica].checking_ahead = false;
-        if below {
-            let effects = self.fleet.planes[replica].core.raise_generation(&held);
-            self.published(replica, None, effects);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_model::Revision;
+use headwater_model::{Generation, Revision};
 
 use super::{Open, delete, listen, put};
 use crate::backend::{
@@ -48,7 +48,7 @@ async fn conditions_hold_or_nothing_is_done() {
     for compare in refused {
         assert_eq!(open.store.commit(write(compare)).await, Err(CommitError::Conflict));
     }
-    assert_eq!(open.store.head().await.unwrap().revision, revision);
+    assert_eq!(open.store.heads().await[0].revision, revision);
     let held = [
         Compare::ModRevision { key: key(), is: revision },
         Compare::ModRevision { key: "none".into(), is: Revision::ZERO },
@@ -108,7 +108,11 @@ async fn a_reload_is_asked_for_and_a_stop_is_said() {
     let open = Open::at(directory.path());
     let mut listener = listen(&open, None, 16);
     listener.next().await;
-    listener.commands.send(SourceCommand::Reload { reason: "an audit".to_owned() }).await.unwrap();
+    listener
+        .commands
+        .send(SourceCommand::Reload { reason: "an audit".to_owned(), generation: Generation(0) })
+        .await
+        .unwrap();
     let SourceEvent::Loaded(load) = listener.next().await else { panic!("a load") };
     assert_eq!(load.continuity, Continuity::Proven);
     listener.stop.cancel();

@@ -10,7 +10,11 @@ struct Fixed(Option<Vec<Entry>>);
 
 #[async_trait]
 impl Reader for Fixed {
-    async fn head(&self) -> Result<Head, ReadError> {
+    async fn heads(&self) -> Vec<Head> {
+        Vec::new()
+    }
+
+    async fn get_at(&self, _: &[u8], _: Revision) -> Result<Option<Entry>, ReadError> {
         Err(ReadError::Refused("not asked for in an audit".to_owned()))
     }
 
@@ -86,7 +90,7 @@ async fn a_difference_is_kept_and_asks_for_a_reload() {
     let stop = CancellationToken::new();
     let audit = auditor.run(commands, stop.clone());
     let watch = async {
-        let SourceCommand::Reload { reason } = asked.recv().await.expect("asked");
+        let SourceCommand::Reload { reason, .. } = asked.recv().await.expect("asked");
         stop.cancel();
         reason
     };

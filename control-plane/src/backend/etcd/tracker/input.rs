@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_model::{Digest, Revision};
+use headwater_model::{Digest, Generation, Revision};
 
 use crate::backend::{Entry, KeyEvent, SourceEvent};
 
@@ -123,6 +123,8 @@ pub enum Input {
     Reload {
         /// Who asks and why.
         reason: String,
+        /// The lowest generation that it is to be of, zero for none.
+        generation: Generation,
     },
 }
 

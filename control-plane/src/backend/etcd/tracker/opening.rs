@@ -287,11 +287,13 @@ impl Tracker {
         self.must_reload = None;
         self.load_restarts = 0;
         self.from_file = false;
+        let generation = std::mem::take(&mut self.generation);
         self.emit(SourceEvent::Loaded(Load {
             cluster_id,
             revision: loading.revision,
             entries: loading.entries,
             continuity: loading.continuity,
+            generation,
         }));
         let mut delivered = loading.revision;
         if let Some(batch) = batch {

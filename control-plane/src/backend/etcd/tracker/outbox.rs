@@ -67,6 +67,7 @@ impl Outbox {
     fn push_load(&mut self, mut load: Load) {
         if let Some(earlier) = self.load.take() {
             load.continuity = joined(earlier.continuity, load.continuity);
+            load.generation = load.generation.max(earlier.generation);
         }
         self.load = Some(load);
         self.changes = Merged::default();

@@ -1,5 +1,7 @@
 //! From nothing, or a file, to an open watch.
 
+use headwater_model::Generation;
+
 use super::super::{MemberVersion, Page, Proof, ProofQuestion, Settings, Testimony};
 use super::rig::{header, keys_digest};
 use super::*;
@@ -391,7 +393,7 @@ fn w1_answers_to_an_earlier_attempt_are_not_looked_at() {
 #[test]
 fn a_reload_on_request_proves_and_reads() {
     let mut rig = Rig::live();
-    rig.give(Input::Reload { reason: "the audit found a difference".to_owned() });
+    rig.give(Input::Reload { reason: "the audit found a difference".to_owned(), generation: Generation(0) });
     rig.resume(100);
     rig.page(140, vec![entry("routes/1", 10, 10)], false);
     assert!(rig.note().contains("audit"), "{}", rig.note());
@@ -403,4 +405,23 @@ fn a_reload_on_request_proves_and_reads() {
     rig.connected();
     rig.checked(140);
     assert!(matches!(rig.asked().last(), Some(Action::Prove { .. })), "asked for once, read once");
+}
+
+#[test]
+fn a_load_for_a_higher_generation_begins_after_it_was_asked_for() {
+    let mut rig = Rig::live();
+    let reload = |generation| Input::Reload { reason: "a node knows more".to_owned(), generation };
+    rig.give(reload(Generation(0)));
+    rig.resume(100);
+    rig.page(140, vec![entry("routes/1", 10, 10)], true);
+    let attempt = rig.attempt;
+    rig.give(reload(Generation(0)));
+    assert_eq!(rig.attempt, attempt, "a load in progress reads everything anyway");
+    rig.give(reload(Generation(3)));
+    assert_ne!(rig.attempt, attempt, "what was read before may be of the history that is gone");
+    rig.resume(100);
+    rig.page(150, vec![entry("routes/1", 10, 10)], false);
+    rig.checked(150);
+    rig.created(150);
+    assert_eq!(loaded(&mut rig).generation, Generation(3));
 }

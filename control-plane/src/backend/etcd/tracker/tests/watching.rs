@@ -1,5 +1,7 @@
 //! The open watch: what moves the safe revision, and what must not.
 
+use headwater_model::Generation;
+
 use super::super::{MemberVersion, Settings};
 use super::*;
 
@@ -390,6 +392,7 @@ fn w14_two_full_reads_that_wait_connect_as_their_worst() {
             revision: Revision(revision),
             entries: vec![],
             continuity,
+            generation: Generation(0),
         })
     };
     let rewound = Continuity::Rewound { evidence: "lower".to_owned() };
