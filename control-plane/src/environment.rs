@@ -339,9 +339,7 @@ impl Writer {
             },
             Request::LookedUp(looked_up) => {
                 self.lookups.over(&looked_up);
-                if let LookedUp { request, found: Some(found) } = looked_up {
-                    self.older.remember(request, found);
-                }
+                self.older.remember(looked_up.request, looked_up.found);
             }
             Request::RejectHold(answer) => {
                 let rejected = self.core.reject_hold();

@@ -10,7 +10,6 @@
 
 mod snapshot;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -99,46 +98,13 @@ impl Store {
         }
         lineage.generation = lineage.generation.max(load.generation);
         let rewound = lineage.generation > before.lineage().generation;
-        // What is there already stays where it is, so that a reload costs what differs beside looking at it all.
-        let afresh = rewound || !self.loaded;
-        let mut next =
-            if afresh { Snapshot::starting_at(lineage.clone(), load.revision) } else { before.clone() };
         let mut outcome = Outcome { published: false, put: 0, deleted: 0, kept: 0 };
-        let mut survived = 0;
         self.ignored.clear();
-        for entry in &load.entries {
-            let Some(key) = self.content_key(&entry.key) else { continue };
-            let fresh = resource(key, entry);
-            let held = before.held(fresh.key().as_str());
-            survived += usize::from(held.is_some());
-            match held.filter(|held| held.resource.hash() == fresh.hash()) {
-                Some(held) => {
-                    if afresh {
-                        next.put(held.resource.clone(), load.revision);
-                    } else {
-                        next.forget_tombstone(fresh.key());
-                    }
-                    outcome.kept += 1;
-                }
-                None => {
-                    let changed_at = if mutant::planted("changed-at-is-mod-revision") {
-                        fresh.mod_revision()
-                    } else {
-                        load.revision.max(fresh.mod_revision())
-                    };
-                    next.put(Arc::new(fresh), changed_at);
-                    outcome.put += 1;
-                }
-            }
-        }
-        let vanished = if afresh {
-            vanished(&before, |key| next.held(key.as_str()).is_some())
-        } else if survived == before.content().len() {
-            Vec::new()
+        // What is there already stays where it is, so that a reload costs what differs beside looking at it all.
+        let (mut next, vanished) = if rewound || !self.loaded {
+            self.read_afresh(load, lineage.clone(), &mut outcome)
         } else {
-            let keys = load.entries.iter().filter_map(|entry| content_key(&entry.key).ok());
-            let loaded: HashSet<Key> = keys.collect();
-            vanished(&before, |key| loaded.contains(key))
+            self.read_again(load, &mut outcome)
         };
         for key in &vanished {
             next.vanish(key);
@@ -159,6 +125,52 @@ impl Store {
         self.snapshot = next;
         self.loaded = true;
         outcome
+    }
+
+    /// Everything as the start of a history; what is held already with an equal hash keeps its allocation. Gives the
+    /// keys that are gone, too.
+    fn read_afresh(&mut self, load: &Load, lineage: Lineage, outcome: &mut Outcome) -> (Snapshot, Vec<Key>) {
+        let before = self.snapshot.clone();
+        let mut next = Snapshot::starting_at(lineage, load.revision);
+        for entry in &load.entries {
+            let Some(key) = self.content_key(&entry.key) else { continue };
+            let fresh = resource(key, entry);
+            let same = before.held(fresh.key().as_str()).filter(|held| held.resource.hash() == fresh.hash());
+            if let Some(held) = same {
+                next.put(held.resource.clone(), load.revision);
+                outcome.kept += 1;
+            } else {
+                next.put(Arc::new(fresh), changed_at(entry, load));
+                outcome.put += 1;
+            }
+        }
+        let gone = before.content().iter().map(|resource| resource.key());
+        let gone = gone.filter(|key| next.held(key.as_str()).is_none()).cloned().collect();
+        (next, gone)
+    }
+
+    /// What is held and what was read, side by side in key order: only what differs is touched. Gives the keys that are
+    /// gone, too.
+    fn read_again(&mut self, load: &Load, outcome: &mut Outcome) -> (Snapshot, Vec<Key>) {
+        debug_assert!(load.entries.is_sorted_by(|a, b| a.key < b.key), "a read is in key order");
+        let before = self.snapshot.clone();
+        let (mut next, mut gone) = (before.clone(), Vec::new());
+        let mut held = before.all_held().peekable();
+        for entry in &load.entries {
+            let of = |held: &Arc<Held>| held.resource.key().as_str().as_bytes().cmp(&entry.key);
+            while let Some(passed) = held.next_if(|held| of(held).is_lt()) {
+                gone.push(passed.resource.key().clone());
+            }
+            let there = held.next_if(|held| of(held).is_eq());
+            if there.is_some_and(|held| is_unchanged(&held.resource, entry)) {
+                outcome.kept += 1;
+            } else if let Some(key) = self.content_key(&entry.key) {
+                next.put(Arc::new(resource(key, entry)), changed_at(entry, load));
+                outcome.put += 1;
+            }
+        }
+        gone.extend(held.map(|held| held.resource.key().clone()));
+        (next, gone)
     }
 
     /// Applies complete revisions.
@@ -222,10 +234,20 @@ fn content_key(relative: &Bytes) -> Result<Key, Ignored> {
     }
 }
 
-/// The keys that were there before and are not there any more.
-fn vanished(before: &Snapshot, is_there: impl Fn(&Key) -> bool) -> Vec<Key> {
-    let keys = before.content().iter().map(|resource| resource.key());
-    keys.filter(|key| !is_there(key)).cloned().collect()
+/// Whether a read brings the very resource that is held.
+fn is_unchanged(held: &Resource, entry: &Entry) -> bool {
+    held.mod_revision() == entry.mod_revision
+        && held.create_revision() == entry.create_revision
+        && held.value() == &entry.value
+}
+
+/// The revision since which a resource that a read brings is what it is.
+fn changed_at(entry: &Entry, load: &Load) -> Revision {
+    if mutant::planted("changed-at-is-mod-revision") {
+        entry.mod_revision
+    } else {
+        load.revision.max(entry.mod_revision)
+    }
 }
 
 fn resource(key: Key, entry: &Entry) -> Resource {

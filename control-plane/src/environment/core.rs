@@ -165,16 +165,19 @@ impl Core {
                     Continuity::Proven => raised,
                     Continuity::First | Continuity::Unproven | Continuity::Rewound { .. } => true,
                 };
+                let others = self.others.clone();
                 self.reset_others(&load.entries);
                 let served = self.hold.serving(self.store.snapshot()).clone();
                 let outcome = self.store.load(&load);
                 let judged = self.hold.judge(&served, self.store.snapshot(), jump, now_unix);
+                let differs = outcome.published || changed(&judged) || others != self.others;
                 Effects {
                     wake: outcome.published || changed(&judged),
                     outcome: Some(outcome),
                     reloaded: Some(load.continuity),
                     judged: Some(judged),
-                    keep: Keep::Everything,
+                    // What was read again unchanged is in the file: only where it was read is news.
+                    keep: if differs { Keep::Everything } else { Keep::Revision },
                 }
             }
             SourceEvent::Resumed { cluster_id } => {

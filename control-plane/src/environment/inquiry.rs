@@ -82,9 +82,6 @@ impl Inquiry {
     /// What to do first.
     #[must_use]
     pub fn begin(&self) -> Step {
-        if planted("claim-not-looked-into") && self.higher {
-            return Step::Take(self.claimed.lineage.generation, "a mutant believes".to_owned());
-        }
         if self.higher && self.foreign {
             return self.beyond("it is of another cluster, whose history cannot be looked into");
         }

@@ -11,21 +11,17 @@ use tokio::sync::{mpsc, oneshot};
 use super::older::lookup::{Look, Lookup};
 use crate::backend::Reader;
 
-/// How many searches may wait.
-const QUEUE: usize = 1_024;
+/// How many searches may wait, and how many sessions for each. The nodes of what is beyond ask again on their next
+/// stream.
+const QUEUE: usize = 65_536;
 
-/// How many sessions may wait for one search; the nodes of the others ask again at their next stream.
-const WAITING: usize = 100_000;
-
-/// How often a read is tried, and how far apart: about a minute, then a node's next stream asks again.
-const TRIES: usize = 12;
+/// How far apart the tries of a read are that etcd does not answer. Nodes wait: they have nothing else to serve.
 const BETWEEN_TRIES: Duration = Duration::from_secs(5);
 
 /// What was found, and for which question.
 pub(super) struct LookedUp {
     pub(super) request: FallbackRequest,
-    /// `None` when etcd gave no answer.
-    pub(super) found: Option<Option<Arc<Resource>>>,
+    pub(super) found: Option<Arc<Resource>>,
 }
 
 /// The searches under way, and who waits for them.
@@ -46,7 +42,7 @@ impl Lookups {
     /// Searches, if nobody has asked for the same. A dropped sender is no answer.
     pub(super) fn want(&mut self, request: FallbackRequest, answer: oneshot::Sender<FallbackAnswer>) {
         match self.waiting.get_mut(&request) {
-            Some(waiting) if waiting.len() < WAITING => waiting.push(answer),
+            Some(waiting) if waiting.len() < QUEUE => waiting.push(answer),
             Some(_) => {}
             None => {
                 if self.queue.try_send(request.clone()).is_ok() {
@@ -59,9 +55,7 @@ impl Lookups {
     /// A search is over: answers those that wait.
     pub(super) fn over(&mut self, looked_up: &LookedUp) {
         let LookedUp { request, found } = looked_up;
-        let waiting = self.waiting.remove(request).unwrap_or_default();
-        let Some(found) = found else { return };
-        for answer in waiting {
+        for answer in self.waiting.remove(request).unwrap_or_default() {
             let _ = answer.send(super::older::answer_to(request, found.clone()));
         }
     }
@@ -79,15 +73,12 @@ pub(super) async fn run(
     }
 }
 
-async fn search(mut look: Look, reader: &dyn Reader) -> Option<Option<Arc<Resource>>> {
-    let mut tries = 0;
+async fn search(mut look: Look, reader: &dyn Reader) -> Option<Arc<Resource>> {
     loop {
         let lookup = match look {
-            Look::Done(found) => return Some(found),
+            Look::Done(found) => return found,
             Look::Read(lookup) => lookup,
-            Look::Unanswered(_) if tries == TRIES => return None,
             Look::Unanswered(lookup) => {
-                tries += 1;
                 tokio::time::sleep(BETWEEN_TRIES).await;
                 lookup
             }

@@ -33,9 +33,7 @@ pub const NAMES: &[&str] = &[
     "unproven-is-a-step",
     "degraded-replica-changes-nodes",
     "approval-for-any-jump",
-    "claim-not-looked-into",
     "denied-claim-taken-as-it-is",
-    "raised-by-a-load-in-progress",
 ];
 
 #[cfg(headwater_mutants)]

@@ -25,7 +25,7 @@ mod tests;
 
 use std::time::Duration;
 
-use headwater_model::{Generation, Revision, mutant};
+use headwater_model::{Generation, Revision};
 
 use self::backoff::Backoff;
 use self::held::Held;
@@ -307,7 +307,7 @@ impl Tracker {
         self.generation = self.generation.max(generation);
         // A load in progress reads everything anyway. But it may have begun before the history was replaced that the
         // generation tells of, so one that is to be of it begins anew.
-        if self.loading.is_some() && (!raised || mutant::planted("raised-by-a-load-in-progress")) {
+        if self.loading.is_some() && !raised {
             return;
         }
         self.must_reload = Some(reason);
