@@ -14,6 +14,7 @@ use headwater_tls::{Incoming, ServerFiles, ServerTls, TlsError};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
 use crate::admin::grpc::{self, Shared};
 use crate::admin::metrics::Gauges;
@@ -169,6 +170,7 @@ impl Parts {
         let clock = Clock::start();
         let replica: Arc<str> = self.config.replica_id.clone().unwrap_or_else(host_name).into();
         let mut registry = telemetry::registry();
+        telemetry::runtime_tasks(&mut registry, Handle::current());
         let keys = self.config.state_keys().map_err(|faults| StartError::StateKeys(Faults(faults)))?;
         let files = sources::open(&self.config, &keys, clock)?;
         let expected: Vec<Expected> = files.iter().flat_map(|found| found.expected.clone()).collect();
