@@ -47,6 +47,9 @@ pub struct History {
     changed: BTreeMap<u64, Vec<String>>,
 }
 
+/// What a revision made of a key; nothing deleted it.
+pub type Change = (String, Option<Fact>);
+
 // === impl Fact ===
 
 impl Fact {
@@ -78,7 +81,7 @@ impl History {
     ///
     /// # Panics
     /// When they do not.
-    pub fn committed(&mut self, revision: u64, changes: Vec<(String, Option<Fact>)>) {
+    pub fn committed(&mut self, revision: u64, changes: Vec<Change>) {
         assert!(revision > self.head, "revision {revision} after {}", self.head);
         let mut digest = self.digests.last_key_value().map_or(Digest::EMPTY, |(_, digest)| *digest);
         for (key, fact) in changes {

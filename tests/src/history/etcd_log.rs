@@ -12,7 +12,7 @@ use etcd_client::{Client, ConnectOptions, Event, EventType, GetOptions, WatchOpt
 use headwater_process::{Policy, Supervisor};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Fact, History, PREFIX, content_key};
+use super::{Change, Fact, History, PREFIX, content_key};
 
 /// For a member to answer anything.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -186,7 +186,7 @@ async fn take(stream: &mut WatchStream, inner: &Mutex<Inner>) -> Result<bool> {
     }
     ensure!(!response.canceled(), "cancelled: {}", response.cancel_reason());
     // Fragments are not asked for, so a response holds whole revisions.
-    let mut revisions: BTreeMap<u64, Vec<(String, Option<Fact>)>> = BTreeMap::new();
+    let mut revisions: BTreeMap<u64, Vec<Change>> = BTreeMap::new();
     for event in response.events() {
         let (revision, change) = change(event)?;
         revisions.entry(revision).or_default().extend(change);
@@ -199,7 +199,7 @@ async fn take(stream: &mut WatchStream, inner: &Mutex<Inner>) -> Result<bool> {
 }
 
 /// Its revision, and what it did to content.
-fn change(event: &Event) -> Result<(u64, Option<(String, Option<Fact>)>)> {
+fn change(event: &Event) -> Result<(u64, Option<Change>)> {
     let pair = event.kv().context("an event has a key")?;
     let revision = number(pair.mod_revision());
     let Some(key) = content_key(&pair.key()[PREFIX.len()..]) else { return Ok((revision, None)) };

@@ -112,7 +112,7 @@ impl Plan {
     }
 
     /// The next fault.
-    pub fn next(&mut self) -> Planned {
+    pub fn planned(&mut self) -> Planned {
         let after = self.random.duration(self.settings.gap.0, self.settings.gap.1);
         self.now += after;
         for _ in 0..DRAWS_MAX {
@@ -313,7 +313,7 @@ mod tests {
     fn a_seed_explains_itself_and_another_one_is_another_story() {
         let drawn = |seed| {
             let mut plan = plan(seed);
-            (0..50).map(|_| plan.next()).collect::<Vec<_>>()
+            (0..50).map(|_| plan.planned()).collect::<Vec<_>>()
         };
         assert_eq!(drawn(7), drawn(7));
         assert_ne!(drawn(7), drawn(8));
@@ -327,7 +327,7 @@ mod tests {
         let mut plan = plan(1);
         let mut healing: Vec<(Part, Duration)> = Vec::new();
         for _ in 0..2000 {
-            let planned = plan.next();
+            let planned = plan.planned();
             assert!((5.0..=30.0).contains(&planned.after.as_secs_f64()), "{planned}");
             now += planned.after;
             kinds.insert(planned.fault.kind());

@@ -105,7 +105,7 @@ impl Soak<'_> {
     async fn busy(&mut self, scene: &mut Scene) -> Result<()> {
         scene.writer.resume();
         let end = Instant::now() + self.settings.busy;
-        let mut planned = self.plan.next();
+        let mut planned = self.plan.planned();
         let mut due = Instant::now() + planned.after;
         loop {
             self.broken.sort_by_key(|(until, _)| *until);
@@ -122,7 +122,7 @@ impl Soak<'_> {
             }
             if now >= due {
                 self.breaks(scene, &planned).await?;
-                planned = self.plan.next();
+                planned = self.plan.planned();
                 due += planned.after;
             }
         }

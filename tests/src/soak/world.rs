@@ -145,7 +145,7 @@ impl World {
             Fault::Restart(who) => self.restart(*who).await?,
             Fault::Freeze(hop, way) => self.set(*hop, *way, Broken { freeze: true, ..Broken::default() }),
             Fault::Delay(hop, way, delay) => {
-                self.set(*hop, *way, Broken { delay: *delay, ..Broken::default() })
+                self.set(*hop, *way, Broken { delay: *delay, ..Broken::default() });
             }
             Fault::Cut(hop) => self.proxies(*hop).iter().for_each(|proxy| proxy.cut()),
             Fault::Refuse(hop) => self.proxies(*hop).iter().for_each(|proxy| proxy.refuse()),

@@ -19,12 +19,15 @@ use crate::simulation::random::Random;
 
 /// For a member to take a write; then another is asked.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Before another member is asked.
+/// Between two looks at what is under way.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Operations of a transaction at most.
 const OPERATIONS_MAX: u64 = 8;
 /// Keys of a transaction while etcd is filled.
 const FILL: usize = 25;
+/// Writes under way at a time: one after the other would be slower than the rate on a busy machine. Each lane has keys
+/// of its own, so that it knows what they hold.
+const LANES: u64 = 4;
 
 /// Writes until it is dropped, except while it is told to be quiet.
 #[derive(Debug)]
@@ -36,7 +39,8 @@ pub struct Writer {
 #[derive(Debug, Default)]
 struct Shared {
     quiet: AtomicBool,
-    writing: AtomicBool,
+    /// Lanes that are about to write, or do.
+    writing: AtomicU64,
     written: AtomicU64,
 }
 
@@ -47,7 +51,9 @@ type Operation = (String, Option<Vec<u8>>);
 #[derive(Debug)]
 struct Drawing {
     random: Random,
+    /// Keys of its own.
     keys: u64,
+    lane: u64,
     /// The value of each key that is there, as far as it was drawn.
     values: BTreeMap<String, Vec<u8>>,
 }
@@ -61,22 +67,31 @@ impl Writer {
     /// When etcd is not filled.
     pub async fn start(endpoints: Vec<String>, seed: u64, rate: u64, keys: u64) -> Result<Self> {
         let (shared, supervisor) = (Arc::new(Shared::default()), Supervisor::new("writer"));
-        // Other numbers than those of the faults.
-        let mut drawing = Drawing { random: Random::new(!seed), keys, values: BTreeMap::new() };
         let mut client = connect(&endpoints[0]).await.context("connect to etcd")?;
-        let all: Vec<Operation> = (0..keys).map(|number| drawing.put(key(number))).collect();
-        for part in all.chunks(FILL) {
-            commit(&mut client, part.to_vec()).await.context("fill etcd")?;
+        for lane in 0..LANES {
+            // Other numbers than those of the faults.
+            let random = Random::new(!seed ^ lane);
+            let mut drawing = Drawing { random, keys: keys / LANES, lane, values: BTreeMap::new() };
+            let all: Vec<Operation> = (0..drawing.keys)
+                .map(|number| {
+                    let key = drawing.named(number);
+                    drawing.put(key)
+                })
+                .collect();
+            for part in all.chunks(FILL) {
+                commit(&mut client, part.to_vec()).await.context("fill etcd")?;
+            }
+            let pace = Duration::from_secs(LANES) / u32::try_from(rate).unwrap_or(u32::MAX);
+            let writing = write(endpoints.clone(), Arc::clone(&shared), pace, drawing);
+            supervisor.spawn("write", Policy::best_effort().dropped_on_cancel(), writing);
         }
-        let writing = write(endpoints, Arc::clone(&shared), rate, drawing);
-        supervisor.spawn("write", Policy::best_effort().dropped_on_cancel(), writing);
         Ok(Self { shared, supervisor })
     }
 
     /// Stops, and waits until nothing is under way.
     pub async fn quiet(&self) {
         self.shared.quiet.store(true, Ordering::SeqCst);
-        while self.shared.writing.load(Ordering::SeqCst) {
+        while self.shared.writing.load(Ordering::SeqCst) > 0 {
             sleep(PAUSE).await;
         }
     }
@@ -99,32 +114,33 @@ impl Drop for Writer {
     }
 }
 
-async fn write(endpoints: Vec<String>, shared: Arc<Shared>, rate: u64, mut drawing: Drawing) {
-    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX));
+async fn write(endpoints: Vec<String>, shared: Arc<Shared>, pace: Duration, mut drawing: Drawing) {
+    let mut ticks = interval(pace);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut members = endpoints.iter().cycle();
     let mut client: Option<Client> = None;
     loop {
         ticks.tick().await;
-        shared.writing.store(true, Ordering::SeqCst);
+        shared.writing.fetch_add(1, Ordering::SeqCst);
         if !shared.quiet.load(Ordering::SeqCst) {
-            let operations = drawing.operations();
             if client.is_none() {
-                client = members.next().map(|it| connect(it)).expect("there is a member").await;
+                let member = members.next().expect("there is a member");
+                client = connect(member).await;
             }
-            let Some(writing) = &mut client else {
-                shared.writing.store(false, Ordering::SeqCst);
-                sleep(PAUSE).await;
-                continue;
-            };
-            if matches!(timeout(ANSWER, commit(writing, operations)).await, Ok(Ok(()))) {
+            let operations = drawing.operations();
+            if written(client.as_mut(), operations).await {
                 shared.written.fetch_add(1, Ordering::Relaxed);
             } else {
                 client = None;
             }
         }
-        shared.writing.store(false, Ordering::SeqCst);
+        shared.writing.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+async fn written(client: Option<&mut Client>, operations: Vec<Operation>) -> bool {
+    let Some(client) = client else { return false };
+    matches!(timeout(ANSWER, commit(client, operations)).await, Ok(Ok(())))
 }
 
 async fn connect(endpoint: &str) -> Option<Client> {
@@ -143,16 +159,12 @@ async fn commit(client: &mut Client, operations: Vec<Operation>) -> Result<(), E
     client.txn(Txn::new().and_then(operations)).await.map(drop)
 }
 
-fn key(number: u64) -> String {
-    if number.is_multiple_of(3) { format!("upstreams/{number}") } else { format!("routes/{number}") }
-}
-
 // === impl Drawing ===
 
 impl Drawing {
     /// One transaction.
     fn operations(&mut self) -> Vec<Operation> {
-        let key = key(self.random.below(self.keys));
+        let key = self.key();
         match self.random.below(100) {
             0..=54 => vec![self.put(key)],
             55..=66 => vec![self.delete(key)],
@@ -168,7 +180,7 @@ impl Drawing {
     fn put(&mut self, key: String) -> Operation {
         let mut value = match key.split_once('/') {
             Some(("routes", id)) if self.random.one_in(2) => {
-                json!({"uri": format!("/{id}/*"), "upstream_id": self.random.below(self.keys).to_string()})
+                json!({"uri": format!("/{id}/*"), "upstream_id": (3 * self.random.below(self.keys)).to_string()})
             }
             Some(("routes", id)) => {
                 let upstream = json!({"type": "roundrobin", "nodes": {"127.0.0.1:80": 1}});
@@ -222,11 +234,22 @@ impl Drawing {
     fn several(&mut self) -> Vec<Operation> {
         let mut operations = BTreeMap::new();
         for _ in 0..self.random.between(2, OPERATIONS_MAX) {
-            let key = key(self.random.below(self.keys));
+            let key = self.key();
             let (key, value) = if self.random.one_in(4) { self.delete(key) } else { self.put(key) };
             operations.insert(key, value);
         }
         operations.into_iter().collect()
+    }
+
+    fn key(&mut self) -> String {
+        let number = self.random.below(self.keys);
+        self.named(number)
+    }
+
+    /// The key of a number of its own.
+    fn named(&self, number: u64) -> String {
+        let number = number * LANES + self.lane;
+        if number.is_multiple_of(3) { format!("upstreams/{number}") } else { format!("routes/{number}") }
     }
 
     fn take(&mut self, key: String, value: Vec<u8>) -> Operation {
@@ -242,7 +265,7 @@ mod tests {
     #[test]
     fn a_seed_draws_every_kind_of_change_and_the_same_ones_again() {
         let drawn = || {
-            let mut drawing = Drawing { random: Random::new(3), keys: 50, values: BTreeMap::new() };
+            let mut drawing = Drawing { random: Random::new(3), keys: 50, lane: 1, values: BTreeMap::new() };
             (0..2000).map(|_| drawing.operations()).collect::<Vec<_>>()
         };
         let all = drawn();
