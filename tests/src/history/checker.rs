@@ -94,8 +94,10 @@ pub type Checks = BTreeMap<Guarantee, u64>;
 pub struct Checker {
     name: String,
     last: Option<(String, Version)>,
-    /// Generation and revision of the newest that survives a kill.
-    durable: Option<(u64, u64)>,
+    /// Which of the histories it has come to. None goes back to an earlier one.
+    at: usize,
+    /// The history, generation and revision of the newest that survives a kill.
+    durable: Option<(usize, u64, u64)>,
     /// What it holds by what it was told; empty from those who do not tell.
     held: BTreeMap<String, Fact>,
     sum: Digest,
@@ -114,6 +116,7 @@ impl Checker {
         Self {
             name: name.into(),
             last: None,
+            at: 0,
             durable: None,
             held: BTreeMap::new(),
             sum: Digest::EMPTY,
@@ -124,21 +127,26 @@ impl Checker {
         }
     }
 
-    /// Judges what was seen next. The history must be known up to etcd's head at the time of the call.
-    pub fn see(&mut self, sighting: &Sighting, history: &History) {
+    /// Judges what was seen next. Each restore of etcd begins another history; the last of them must be known up to
+    /// etcd's head at the time of the call.
+    pub fn see(&mut self, sighting: &Sighting, histories: &[&History]) {
         let version = &sighting.version;
-        self.life(sighting);
+        let before = self.at;
+        self.at = self.history_of(version, histories);
+        let Some(history) = histories.get(self.at) else { return };
+        self.life(sighting, before);
         self.bookmarkable(version, history);
         match &sighting.told {
             Told::Nothing => {}
             Told::Keys(keys) => self.keys(keys, version, history),
             Told::All(facts) => self.all(facts, version, history),
-            Told::Changes { puts, deletes, step } => self.changes(puts, deletes, *step, version, history),
+            Told::Changes { puts, deletes, step } => {
+                self.changes(puts, deletes, *step && before == self.at, version, history);
+            }
         }
         self.atomic(version, history);
         if let Some(revision) = sighting.durable {
-            let durable = (version.generation, revision);
-            self.durable = self.durable.max(Some(durable));
+            self.durable = self.durable.max(Some((self.at, version.generation, revision)));
         }
         self.last = Some((sighting.life.clone(), *version));
     }
@@ -195,19 +203,30 @@ impl Checker {
         }
     }
 
+    /// The first from the present one on in which the content at this revision is the one seen; the present one where
+    /// there is none, so that it is found wrong there.
+    fn history_of(&self, version: &Version, histories: &[&History]) -> usize {
+        let Some(digest) = version.digest else { return histories.len().saturating_sub(1) };
+        let fits = |history: &&History| history.digest_at(version.revision) == Some(digest);
+        histories.iter().skip(self.at).position(fits).map_or(self.at, |further| self.at + further)
+    }
+
     /// Ordered and unique within a life; resumable where a new one begins.
-    fn life(&mut self, sighting: &Sighting) {
+    fn life(&mut self, sighting: &Sighting, history_before: usize) {
         let now = sighting.version;
         match self.last.clone() {
             Some((life, before)) if life == sighting.life => {
-                let rises = (now.generation, now.revision) >= (before.generation, before.revision);
+                let other = self.at != history_before;
+                let revision_rises = other || now.revision >= before.revision;
+                let rises = now.generation > before.generation
+                    || (now.generation == before.generation && revision_rises);
                 self.check(Guarantee::Ordered, rises, || {
                     format!(
                         "goes from generation {} revision {} back to generation {} revision {}",
                         before.generation, before.revision, now.generation, now.revision
                     )
                 });
-                if (now.generation, now.revision) == (before.generation, before.revision) {
+                if !other && (now.generation, now.revision) == (before.generation, before.revision) {
                     self.check(Guarantee::Unique, now.digest == before.digest, || {
                         format!("has two contents at {}: {:?}, {:?}", now.revision, before.digest, now.digest)
                     });
@@ -215,7 +234,8 @@ impl Checker {
             }
             _ => {
                 let durable = self.durable.unwrap_or_default();
-                self.check(Guarantee::Resumable, (now.generation, now.revision) >= durable, || {
+                let kept = (self.at, now.generation, now.revision) >= durable;
+                self.check(Guarantee::Resumable, kept, || {
                     format!("begins a life at {}, though {durable:?} was durable", now.revision)
                 });
             }

@@ -35,6 +35,10 @@ pub struct EtcdLog {
     supervisor: Supervisor,
 }
 
+/// A log that is looked at, and not written meanwhile.
+#[derive(Debug)]
+pub struct Locked<'a>(MutexGuard<'a, Inner>);
+
 #[derive(Debug)]
 struct Inner {
     history: History,
@@ -66,6 +70,12 @@ impl EtcdLog {
     /// Looks at the history so far.
     pub fn look<T>(&self, at: impl FnOnce(&History) -> T) -> T {
         at(&lock(&self.inner).history)
+    }
+
+    /// Keeps it from being written for a while, for looks at several logs at once.
+    #[must_use]
+    pub fn lock(&self) -> Locked<'_> {
+        Locked(lock(&self.inner))
     }
 
     /// Writes a key and waits until the log has it, and so everything before it; answers its revision.
@@ -103,6 +113,16 @@ impl EtcdLog {
 impl Drop for EtcdLog {
     fn drop(&mut self) {
         self.supervisor.cancel();
+    }
+}
+
+// === impl Locked ===
+
+impl Locked<'_> {
+    /// The history so far.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.0.history
     }
 }
 

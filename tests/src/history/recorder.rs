@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use headwater_process::{Policy, Supervisor};
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::{Sighting, Told, Version};
 use crate::http;
@@ -70,10 +71,12 @@ impl Drop for Recorder {
 
 async fn record(page: Page, seen: Arc<Mutex<Vec<Sighting>>>, every: Duration) {
     loop {
+        let began = Instant::now();
         if let Ok(Some(sighting)) = page.look().await {
             push(&seen, sighting);
         }
-        tokio::time::sleep(every).await;
+        // A node that takes long to answer has other things to do.
+        sleep(every.max(began.elapsed() * 4)).await;
     }
 }
 

@@ -65,7 +65,7 @@ impl Judge {
     pub fn judge(&mut self, log: &EtcdLog) {
         for (watched, checker) in &mut self.watched {
             let sightings = watched.take();
-            log.look(|history| sightings.iter().for_each(|sighting| checker.see(sighting, history)));
+            log.look(|history| sightings.iter().for_each(|sighting| checker.see(sighting, &[history])));
         }
     }
 

@@ -1,5 +1,6 @@
 //! The processes and the proxies between them, and how a fault is done and undone.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use etcd_client::{Client, ConnectOptions};
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::options::Settings;
@@ -40,6 +42,9 @@ pub struct World {
     first: Vec<Vec<TcpProxy>>,
     /// By node, by replica.
     second: Vec<Vec<TcpProxy>>,
+    /// The ports of those that were killed: bound and not listened on, so that connections are refused as they should
+    /// be and nobody else on the machine takes them.
+    held: BTreeMap<Who, Vec<TcpSocket>>,
     folder: TempDir,
 }
 
@@ -77,7 +82,13 @@ impl World {
             nodes.push(Node::start(folder.path(), &format!("n{number}"), &addresses.join("', '"), &[]));
             second.push(proxies);
         }
-        let world = Self { etcd, replicas, nodes, first, second, folder };
+        let mut world = Self { etcd, replicas, nodes, first, second, held: BTreeMap::new(), folder };
+        sleep(SETTLED).await;
+        for who in world.planes() {
+            if !world.process(who).is_running() {
+                world.start_again(who).await?;
+            }
+        }
         for replica in &world.replicas {
             replica.ready().await;
         }
@@ -140,7 +151,10 @@ impl World {
     /// When a process that was asked to end does not.
     pub async fn begin(&mut self, fault: &Fault, log: &EtcdLog) -> Result<()> {
         match fault {
-            Fault::Kill(who) => self.process(*who).kill(),
+            Fault::Kill(who) => {
+                self.process(*who).kill();
+                self.hold_ports(*who);
+            }
             Fault::Stop(who) => self.process(*who).pause(),
             Fault::Restart(who) => self.restart(*who).await?,
             Fault::Freeze(hop, way) => self.set(*hop, *way, Broken { freeze: true, ..Broken::default() }),
@@ -214,6 +228,7 @@ impl World {
 
     async fn start_again(&mut self, who: Who) -> Result<()> {
         self.write_log(who)?;
+        self.held.remove(&who);
         for _ in 0..STARTS {
             self.process(who).restart();
             sleep(SETTLED).await;
@@ -225,6 +240,29 @@ impl World {
             sleep(SETTLED).await;
         }
         bail!("{who} does not start: {:#?}", self.process(who).lines())
+    }
+
+    fn hold_ports(&mut self, who: Who) {
+        let addresses = match who {
+            Who::Member(number) => self.etcd.members()[number].addresses().to_vec(),
+            Who::Replica(number) => {
+                let replica = &self.replicas[number];
+                vec![&*replica.southbound, &*replica.admin, &*replica.health]
+            }
+            Who::Node(number) => {
+                let node = &self.nodes[number];
+                vec![&*node.http, &*node.https, &*node.health, &*node.control]
+            }
+        };
+        let hold = |address: &str| -> Option<TcpSocket> {
+            let socket = TcpSocket::new_v4().ok()?;
+            // Connections of the killed process may still be closing.
+            socket.set_reuseaddr(true).ok()?;
+            socket.bind(address.parse().ok()?).ok()?;
+            Some(socket)
+        };
+        let held = addresses.into_iter().filter_map(hold).collect();
+        self.held.insert(who, held);
     }
 
     fn write_log(&mut self, who: Who) -> Result<()> {

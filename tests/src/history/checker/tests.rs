@@ -68,7 +68,7 @@ fn last() -> (&'static str, Fact) {
 
 fn judged(sightings: &[Sighting]) -> Checker {
     let (history, mut checker) = (history(), Checker::new("n1"));
-    sightings.iter().for_each(|sighting| checker.see(sighting, &history));
+    sightings.iter().for_each(|sighting| checker.see(sighting, &[&history]));
     checker.end(&history);
     checker
 }
@@ -146,4 +146,38 @@ fn what_is_told_twice_or_lost_over_a_restart_is_found() {
     let again = [first(), step(11, &[a(), b()], &[]), step(12, &[b()], &["r/a"])];
     breaks(&again, Guarantee::Bookmarkable, "again");
     breaks(&[shows(12), reborn(shows(11)), reborn(shows(14))], Guarantee::Resumable, "was durable");
+}
+
+/// etcd was restored at 11 and went on: 12 puts b again.
+fn restored() -> History {
+    let content = [("r/a".to_owned(), a().1), ("r/b".to_owned(), b().1)];
+    let mut restored = History::begin(11, content);
+    restored.committed(12, vec![("r/b".to_owned(), Some(fact("r/b", 11, 12, "3")))]);
+    restored
+}
+
+fn judged_over(histories: &[&History], sightings: &[Sighting]) -> Checker {
+    let mut checker = Checker::new("n1");
+    sightings.iter().for_each(|sighting| checker.see(sighting, histories));
+    checker.end(histories.last().unwrap());
+    checker
+}
+
+#[test]
+fn a_restore_may_lower_the_revision_once_and_nobody_returns_to_the_old_history() {
+    let (old, new) = (history(), restored());
+    let after = |generation, revision| {
+        let version = Version { generation, revision, digest: restored().digest_at(revision) };
+        Sighting { version, ..shows(revision) }
+    };
+    for generation in [0, 1] {
+        let followed = judged_over(&[&old, &new], &[shows(13), shows(14), after(generation, 12)]);
+        assert_eq!(followed.breaches(), [], "{generation}");
+        let reborn_after = judged_over(&[&old, &new], &[shows(14), reborn(after(generation, 12))]);
+        assert_eq!(reborn_after.breaches(), [], "{generation}");
+    }
+    let back = judged_over(&[&old, &new], &[shows(14), after(1, 12), shows(13), after(1, 12)]);
+    assert!(back.breaches().iter().any(|it| it.guarantee == Guarantee::Ordered), "{:?}", back.breaches());
+    let stays = judged_over(&[&old, &new], &[shows(14)]);
+    assert!(stays.breaches().iter().any(|it| it.guarantee == Guarantee::Reliable), "{:?}", stays.breaches());
 }
