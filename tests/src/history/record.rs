@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Checker, EtcdLog, History, Recorder};
+use super::{Checker, EtcdLog, History, Recorder, Sighting};
 use crate::etcd::Etcd;
 use crate::eventually::eventually;
 use crate::http;
@@ -79,7 +79,10 @@ impl Record {
         }
         // The recorders look once more at least.
         tokio::time::sleep(10 * LOOK_INSIDE).await;
-        self.judge(true);
+        let seen = self.seen();
+        // What was seen of a scenario that still writes is known to the log only now.
+        self.log().settle(LIMIT).await.expect("etcd can be asked");
+        self.judge(&seen, true);
     }
 
     /// As [`Record::kept`] where etcd is gone for good: judges what was seen until now.
@@ -87,14 +90,19 @@ impl Record {
     /// # Panics
     /// When a guarantee was not kept.
     pub fn kept_so_far(mut self) {
-        self.judge(false);
+        let seen = self.seen();
+        self.judge(&seen, false);
     }
 
-    fn judge(&mut self, to_the_end: bool) {
+    fn seen(&self) -> Vec<Vec<Sighting>> {
+        self.recorders.iter().map(|(recorder, _)| recorder.take()).collect()
+    }
+
+    fn judge(&mut self, seen: &[Vec<Sighting>], to_the_end: bool) {
         let histories: Vec<_> = self.logs.iter().map(EtcdLog::lock).collect();
         let histories: Vec<&History> = histories.iter().map(|log| log.history()).collect();
-        for (recorder, checker) in &mut self.recorders {
-            recorder.take().iter().for_each(|sighting| checker.see(sighting, &histories));
+        for ((_, checker), seen) in self.recorders.iter_mut().zip(seen) {
+            seen.iter().for_each(|sighting| checker.see(sighting, &histories));
             if let Some(last) = histories.last().filter(|_| to_the_end) {
                 checker.end(last);
             }
