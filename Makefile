@@ -5,9 +5,10 @@
 
 CARGO ?= cargo
 SEEDS ?= 2000
+SOAK_MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dev test lint deny bench simulate mutants etcd protoc
+.PHONY: help dev test lint deny bench simulate mutants soak etcd protoc
 
 help: ## lists the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{ printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +40,10 @@ simulate: protoc ## the simulated world over SEEDS seeds (2000); one JSON line
 
 mutants: protoc ## proves that the simulation finds every planted fault within SEEDS seeds
 	CARGO="$(CARGO)" SEEDS="$(SEEDS)" tools/mutants.sh $(ARGS)
+
+soak: protoc ## real processes under faults for SOAK_MINUTES (10), compared with etcd again and again; one JSON line
+	@set -eu; settings="$$(tools/etcd.sh)"; eval "$$settings"; export ETCD_BIN ETCDUTL_BIN; \
+	set -x; $(CARGO) run --locked -p headwater-tests --bin soak -- --minutes $(SOAK_MINUTES) $(ARGS)
 
 etcd: ## provides a real etcd and prints which
 	@tools/etcd.sh

@@ -10,10 +10,12 @@ use headwater_process::drain::{DrainTrigger, DrainWatcher, Drained, drain};
 use headwater_process::settings::Faults;
 use headwater_process::supervisor::Failure;
 use headwater_process::{Policy, Readiness, Supervisor, telemetry};
+use headwater_proto::limits;
 use headwater_tls::{Incoming, ServerFiles, ServerTls, TlsError};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
 use crate::admin::grpc::{self, Shared};
 use crate::admin::metrics::Gauges;
@@ -38,8 +40,6 @@ const CERTIFICATES_EVERY: Duration = Duration::from_secs(10);
 const FORCE_WITHIN: Duration = Duration::from_secs(5);
 /// HTTP/2 pings keep middle boxes from dropping a quiet stream.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
-/// Fallback requests of one node that may wait for an answer.
-const MAX_FALLBACKS: usize = 64;
 
 /// A running replica.
 #[derive(Debug)]
@@ -169,6 +169,7 @@ impl Parts {
         let clock = Clock::start();
         let replica: Arc<str> = self.config.replica_id.clone().unwrap_or_else(host_name).into();
         let mut registry = telemetry::registry();
+        telemetry::runtime_tasks(&mut registry, Handle::current());
         let keys = self.config.state_keys().map_err(|faults| StartError::StateKeys(Faults(faults)))?;
         let files = sources::open(&self.config, &keys, clock)?;
         let expected: Vec<Expected> = files.iter().flat_map(|found| found.expected.clone()).collect();
@@ -238,7 +239,7 @@ impl Parts {
             session: session::Config {
                 replica_id: replica.clone(),
                 heartbeat: self.config.southbound.heartbeat,
-                max_fallbacks: MAX_FALLBACKS,
+                max_fallbacks: limits::MAX_FALLBACKS,
             },
             fleet,
             metrics: metrics::Metrics::register(registry),

@@ -22,6 +22,7 @@ use headwater_tls::ClientTls;
 use headwater_tls::client::Connector;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -160,6 +161,7 @@ pub async fn bind(config: &NodeConfig) -> Result<Bound, StartFaults> {
     let keys = faults.note_all(config.state_keys());
     let supervisor = Supervisor::new("data-plane");
     let mut registry = telemetry::registry();
+    telemetry::runtime_tasks(&mut registry, Handle::current());
     let gateway = faults.note(Gateway::bind(config, &supervisor, &mut registry));
     let (Some(health), Some(control), Some(tls), Some(token), Some(context), Some(keys), Some(gateway)) =
         (health, control, tls, token, context, created.and(keys), gateway)
@@ -291,8 +293,10 @@ impl Bound {
             let policy = Policy::best_effort().dropped_on_cancel();
             self.supervisor.spawn("TLS files", policy, tls.watch(TLS_RELOAD));
         }
+        let identity = identity(&config);
+        let instance = identity.instance.clone();
         let start = Start {
-            identity: identity(&config),
+            identity,
             settings: settings(&config),
             dialler: self.dialler,
             held: opened.held,
@@ -305,7 +309,7 @@ impl Bound {
         let (stream, statuses) = Stream::new(start, self.supervisor.clone());
         let keeper = opened.keeper;
         let (started_unix, written_unix) = (unix_now(), opened.written_unix);
-        let sources = Sources { statuses, views, keeper, config, started_unix, written_unix };
+        let sources = Sources { statuses, views, keeper, config, instance, started_unix, written_unix };
         let mut registry = self.registry;
         registry.register_collector(Box::new(sources.clone()));
         let pages = health::router(readiness, Arc::new(registry)).merge(control::status(sources.clone()));

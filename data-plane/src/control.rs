@@ -33,6 +33,8 @@ pub struct Sources {
     pub keeper: Option<Keeper>,
     /// The settings in effect.
     pub config: Arc<NodeConfig>,
+    /// The random name of this start of the process, as replicas list it beside the node's id.
+    pub instance: Arc<str>,
     /// When the process began to serve (Unix seconds).
     pub started_unix: u64,
     /// When the content that the disk gave was written (Unix seconds); nothing when it gave none.
@@ -56,6 +58,7 @@ impl Sources {
         let view = self.views.load();
         json!({
             "node_id": self.config.node_id,
+            "instance": &*self.instance,
             "environment": self.config.environment,
             "started_unix": self.started_unix,
             "applied": status.applied.as_ref().map(version),

@@ -22,6 +22,10 @@ pub const SILENT_HEARTBEATS: u32 = 3;
 /// After how long without a byte taken a transfer is ended.
 pub const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How many fallback requests of one node may be without an answer. A node asks for no more at a time; a replica drops
+/// what is beyond.
+pub const MAX_FALLBACKS: usize = 64;
+
 /// How many labels a node may send, and how long a name, id, label key or value may be in bytes.
 pub const MAX_LABELS: usize = 64;
 

@@ -271,6 +271,12 @@ impl Member {
         .await;
     }
 
+    /// Every `host:port` it listens on.
+    #[must_use]
+    pub fn addresses(&self) -> [&str; 3] {
+        [&self.address, &self.peer, &self.metrics]
+    }
+
     /// The value of one metric without labels, such as `etcd_debugging_mvcc_watcher_total`.
     ///
     /// # Panics

@@ -89,6 +89,12 @@ impl Follower {
         lock(&self.told).clone()
     }
 
+    /// What was told since the last call, in order; the record forgets it.
+    #[must_use]
+    pub fn take_record(&self) -> Vec<Arc<SourceEvent>> {
+        std::mem::take(&mut lock(&self.told).record)
+    }
+
     /// Asks for everything to be read again.
     ///
     /// # Panics

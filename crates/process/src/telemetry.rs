@@ -2,13 +2,17 @@
 //!
 //! Logs go to standard error, so that an access log or a command's answer has standard output for itself.
 
+use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The form of a log line.
@@ -45,6 +49,10 @@ pub enum TelemetryError {
     },
 }
 
+/// Counts the tasks of a runtime whenever metrics are asked for.
+#[derive(Debug)]
+struct RuntimeTasks(Handle);
+
 /// Starts logging for the whole process. Only the first call takes effect, for two planes may share a process;
 /// answers whether this one did.
 ///
@@ -52,7 +60,7 @@ pub enum TelemetryError {
 /// When the filter does not parse.
 pub fn init(settings: &LogSettings) -> Result<bool, TelemetryError> {
     let filter = parse_filter(&settings.filter)?;
-    let lines = fmt().with_env_filter(filter).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let started = match settings.format {
         LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).finish().try_init(),
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init(),
@@ -64,6 +72,22 @@ pub fn init(settings: &LogSettings) -> Result<bool, TelemetryError> {
 #[must_use]
 pub fn registry() -> Registry {
     Registry::with_prefix("headwater")
+}
+
+/// Registers `headwater_tasks`: how many tasks are alive in this runtime, those of libraries included. A number that
+/// only rises while what is connected stays the same is a leak. Two planes in one process show the same number.
+pub fn runtime_tasks(registry: &mut Registry, runtime: Handle) {
+    registry.register_collector(Box::new(RuntimeTasks(runtime)));
+}
+
+// === impl RuntimeTasks ===
+
+impl Collector for RuntimeTasks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let alive = self.0.metrics().num_alive_tasks();
+        let gauge = ConstGauge::new(i64::try_from(alive).unwrap_or(i64::MAX));
+        gauge.encode(encoder.encode_descriptor("tasks", "Tasks alive", None, gauge.metric_type())?)
+    }
 }
 
 // === impl LogSettings ===
@@ -98,6 +122,25 @@ mod tests {
         let json = LogSettings { format: LogFormat::Json, filter: "warn,headwater_process=debug".into() };
         assert!(init(&json).expect("a good filter"));
         assert!(!init(&LogSettings::default()).expect("a good filter"), "the first call keeps its effect");
+    }
+
+    #[tokio::test]
+    async fn tasks_are_counted_when_asked_for() {
+        let mut registry = registry();
+        runtime_tasks(&mut registry, Handle::current());
+        let shown = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("headwater_tasks ")).unwrap();
+            line.parse::<usize>().unwrap()
+        };
+        let before = shown();
+        let supervisor = crate::Supervisor::new("test");
+        let policy = crate::Policy::best_effort().dropped_on_cancel();
+        supervisor.spawn("waits", policy, std::future::pending::<()>());
+        assert_eq!(shown(), before + 1);
+        let ended = supervisor.shutdown(std::time::Duration::from_secs(5)).await;
+        assert_eq!((ended.late.len(), shown()), (0, before));
     }
 
     #[test]

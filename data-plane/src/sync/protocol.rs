@@ -363,7 +363,11 @@ impl Protocol {
             ReplicaMessage::Part(part) => self.part(part, at),
             _ if self.staging.is_some() => self.violation("a frame inside a transfer", at),
             ReplicaMessage::Progress(progress) => self.progress(progress, at),
-            ReplicaMessage::Fallback(answer) => self.out.push(Action::Fallback(answer)),
+            ReplicaMessage::Fallback(answer) => {
+                self.rejects.answered(&answer);
+                self.out.push(Action::Fallback(answer));
+                self.ask_fallbacks(at);
+            }
             ReplicaMessage::RejectsPlease => {
                 for rejects in self.rejects.full() {
                     self.send(NodeMessage::Rejects(rejects), at);
@@ -399,7 +403,11 @@ impl Protocol {
         if self.applied.is_some() {
             self.acknowledge(at);
         }
-        for request in self.rejects.wanted() {
+        self.ask_fallbacks(at);
+    }
+
+    fn ask_fallbacks(&mut self, at: Moment) {
+        for request in self.rejects.ask() {
             self.send(NodeMessage::Fallback(request), at);
         }
     }
@@ -445,16 +453,14 @@ impl Protocol {
     }
 
     fn verdict_changed(&mut self, rejects: Rejects, requests: Vec<FallbackRequest>, at: Moment) {
-        self.rejects.take(&rejects, requests.clone());
+        self.rejects.take(&rejects, requests);
         if !self.link.is_greeted() || self.peer.replica_id.is_none() {
             return;
         }
         for rejects in rejects::in_frames(rejects) {
             self.send(NodeMessage::Rejects(rejects), at);
         }
-        for request in requests {
-            self.send(NodeMessage::Fallback(request), at);
-        }
+        self.ask_fallbacks(at);
     }
 
     fn bytes_under_way(&self) -> Option<u64> {

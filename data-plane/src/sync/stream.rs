@@ -211,8 +211,10 @@ where
         if let NodeMessage::Refused(refused) = message {
             warn!(target = %refused.target, why = refused.why.label(), "not taken: {}", refused.detail);
         }
-        let Some((connection, Some(sender), _)) = &self.open else { return };
-        if sender.try_send(message.encode()).is_err() {
+        let Some((connection, sender, _)) = &mut self.open else { return };
+        if sender.as_ref().is_some_and(|sender| sender.try_send(message.encode()).is_err()) {
+            // What else these actions send would meet the same.
+            *sender = None;
             let connection = *connection;
             let full = Event::Closed(connection, "the replica takes no frames".to_owned());
             // Reported as an event, so that the actions at hand are finished first; silence ends it if this is full too.

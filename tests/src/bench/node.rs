@@ -2,6 +2,7 @@
 //!
 //! It accepts every value: no verdict, no proxy, no disk, so nothing is ever acknowledged as durable.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,23 +20,26 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 
-use super::clock;
-use super::load;
-use super::tally::Tally;
-
 /// Frames that may wait to be sent.
 const SEND_QUEUE: usize = 64;
 
 /// For opening a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
+/// Is shown what a node publishes; `Debug` because its owner is.
+pub struct Watcher(pub Box<dyn Fn(&Staged) + Send + Sync>);
+
 /// What all nodes of the process share.
 #[derive(Debug)]
 pub struct Shared {
     /// `host:port` of the replica.
     pub replica: String,
-    /// When which value was received.
-    pub tally: Tally,
+    /// The environment to join.
+    pub environment: &'static str,
+    /// What the nodes are called, before their numbers.
+    pub name: &'static str,
+    /// Is shown each version as it is published.
+    pub watcher: Watcher,
     /// The newest resource of each key that any node has, so that equal ones are held once.
     pub values: DashMap<Key, Arc<Resource>>,
     /// Nodes that may be without content at a time.
@@ -63,6 +67,14 @@ struct Open {
     number: u64,
     frames: mpsc::Sender<Frame>,
     incoming: Streaming<Frame>,
+}
+
+// === impl Watcher ===
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watcher")
+    }
 }
 
 // === impl Shared ===
@@ -97,9 +109,9 @@ impl Node {
     #[must_use]
     pub fn new(number: u64, shared: Arc<Shared>) -> (Self, Held) {
         let identity = Identity {
-            node_id: format!("bench-{number}").into(),
+            node_id: format!("{}-{number}", shared.name).into(),
             instance: format!("{}-{number}", std::process::id()).into(),
-            environment: load::ENVIRONMENT.into(),
+            environment: shared.environment.into(),
             labels: std::collections::BTreeMap::new(),
             build: "bench".into(),
         };
@@ -222,18 +234,17 @@ impl Node {
     fn count_lost(&self, why: &str) {
         let before = self.shared.lost.fetch_add(1, Ordering::Relaxed);
         if before == 0 {
-            eprintln!("bench: a node lost its connection: {why}");
+            eprintln!("{}: a node lost its connection: {why}", self.shared.name);
         }
     }
 
     fn publish(&mut self, staged: Staged) -> Vec<Action> {
-        let stamps: Vec<u64> = staged.changes.puts.iter().map(|put| load::stamp(put.value())).collect();
-        let (version, content) = (staged.version, staged.content);
+        let (version, content) = (staged.version.clone(), staged.content.clone());
         let applied = Applied { version: version.clone(), rejects: Rejects::default(), requests: Vec::new() };
         let at = self.moment();
         let actions = self.protocol.applied(applied, at);
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some((version, content));
-        self.shared.tally.received(stamps, clock::nanoseconds());
+        (self.shared.watcher.0)(&staged);
         self.starting = None;
         actions
     }

@@ -10,7 +10,9 @@ use headwater_process::{Policy, Supervisor};
 use tokio::sync::Semaphore;
 
 use super::child::{Answer, Order, Parent};
-use super::node::{Held, Node, Shared};
+use super::clock;
+use super::load;
+use super::node::{Held, Node, Shared, Watcher};
 use super::options::Nodes;
 use super::tally::Tally;
 use super::truth::Truth;
@@ -29,9 +31,16 @@ const TOLD: usize = 5;
 /// # Errors
 /// When the parent cannot be talked to.
 pub async fn run(options: Nodes) -> Result<()> {
+    let tally = Arc::new(Tally::new(options.count)?);
+    let received = tally.clone();
     let shared = Arc::new(Shared {
         replica: options.replica,
-        tally: Tally::new(options.count)?,
+        environment: load::ENVIRONMENT,
+        name: "bench",
+        watcher: Watcher(Box::new(move |staged| {
+            let stamps = staged.changes.puts.iter().map(|put| load::stamp(put.value()));
+            received.received(stamps, clock::nanoseconds());
+        })),
         values: DashMap::new(),
         starting: Arc::new(Semaphore::new(JOINING)),
         lost: AtomicU64::new(0),
@@ -50,7 +59,7 @@ pub async fn run(options: Nodes) -> Result<()> {
         let answer = match order {
             Order::Settle(revision) => {
                 reached(&all, revision).await;
-                let figures = shared.tally.figures();
+                let figures = tally.figures();
                 figures.map(|figures| Answer::Settled(figures, shared.lost.load(Ordering::Relaxed)))
             }
             Order::Compare => compare(&options.etcd, &all).await,

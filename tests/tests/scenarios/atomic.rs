@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use headwater_process::{Policy, Supervisor};
 use headwater_tests::etcd::{Etcd, dependable};
+use headwater_tests::history::Record;
 use headwater_tests::http;
 use headwater_tests::keys::{Keys, Write, route, upstream};
 use headwater_tests::origin::Origin;
@@ -69,6 +70,7 @@ async fn renaming_an_upstream_under_its_routes_fails_no_request() {
     let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
     node.answers("/good", 200, "origin", LIMIT).await;
     node.answers("/rejected", 200, "origin", LIMIT).await;
+    let record = Record::start(&etcd, [&node]).await;
 
     let (clients, began) = (Supervisor::new("clients"), Instant::now());
     let counts = load(&clients, &node.http);
@@ -87,4 +89,5 @@ async fn renaming_an_upstream_under_its_routes_fails_no_request() {
     assert!(status["stream"]["versions"].as_u64().unwrap() >= versions + u64::from(ROUNDS));
     assert_eq!(status["rejected"][0]["key"], "routes/rejected");
     assert!(status["rejected"][0]["served_mod_revision"].is_u64(), "{status}");
+    record.kept().await;
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use headwater_tests::etcd::{Etcd, dependable};
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, route, upstream};
 use headwater_tests::origin::Origin;
 use headwater_tests::planes::{LIMIT, Node, Replica};
@@ -37,6 +38,7 @@ async fn keys_are_exchanged_over_restarts_and_nothing_is_lost_or_seen() {
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[&keys]);
     let mut node = Node::start(folder.path(), "n1", &replica.southbound, &[&keys]);
     node.shows("it durable", |it| it["durable"]["revision"].as_u64() >= Some(revision)).await;
+    let record = Record::start(&etcd, [&node]).await;
     etcd.kill();
     // A new key before the older one, then without the older one.
     for given in [[2, 1], [2, 8]] {
@@ -59,4 +61,5 @@ async fn keys_are_exchanged_over_restarts_and_nothing_is_lost_or_seen() {
     empty.answers("/hidden-path", 200, "origin", LIMIT).await;
     empty.shows("it durable", |it| it["durable"]["revision"].as_u64() >= Some(revision)).await;
     assert!(is_seen(&folder.path().join("n2"), "/hidden-path"), "the search finds what is there");
+    record.kept_so_far();
 }

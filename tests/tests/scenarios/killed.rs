@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use headwater_process::{Policy, Supervisor};
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::eventually::eventually;
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, upstream};
 use headwater_tests::planes::{Held, LIMIT, Node, Replica};
 
@@ -54,6 +55,7 @@ async fn a_killed_node_opens_at_a_whole_version_no_older_than_its_last_durable()
     let keys = Keys::new(etcd.client().await);
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
     let mut node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    let record = Record::start(&etcd, [&node]).await;
     let mut slowest = Duration::ZERO;
     for kill in 0..kills() {
         let writing = Supervisor::new("writing");
@@ -78,6 +80,7 @@ async fn a_killed_node_opens_at_a_whole_version_no_older_than_its_last_durable()
         equals(&node, &keys).await;
     }
     println!("{} kills; ready again within {slowest:?}", kills());
+    record.kept().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,6 +92,7 @@ async fn a_killed_replica_loses_nothing() {
     let keys = Keys::new(etcd.client().await);
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
     let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    let record = Record::start(&etcd, [&node]).await;
     let mut last = 0;
     for kill in 0..kills() {
         let writing = Supervisor::new("writing");
@@ -106,4 +110,5 @@ async fn a_killed_replica_loses_nothing() {
     let status = node.status().await.unwrap();
     assert_eq!(status["applied"]["generation"], 0, "a killed replica is no rewind");
     assert_eq!(status["stream"]["transfers_refused"], 0, "{status}");
+    record.kept().await;
 }

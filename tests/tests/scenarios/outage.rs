@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::eventually::throughout;
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, route, upstream};
 use headwater_tests::origin::Origin;
 use headwater_tests::planes::{LIMIT, Node, Replica};
@@ -31,6 +32,7 @@ async fn a_node_without_anybody_serves_restarts_and_resumes() {
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
     let mut node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
     node.shows("it durable", |it| it["durable"]["revision"].as_u64() >= Some(revision)).await;
+    let record = Record::start(&etcd, [&node]).await;
 
     replica.process.kill();
     etcd.kill();
@@ -61,6 +63,7 @@ async fn a_node_without_anybody_serves_restarts_and_resumes() {
     assert_eq!(status["stream"]["transfers"], 1, "one step brings all that was missed");
     // The replica says that its source is alive again with its next progress.
     node.shows("a live source", |it| it["proof"]["stale_since_unix"].is_null()).await;
+    record.kept().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,6 +78,7 @@ async fn a_replica_without_etcd_serves_who_is_empty_and_changes_nobody_else() {
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
     let holder = Node::start(folder.path(), "holder", &replica.southbound, &[]);
     holder.shows("it durable", |it| it["durable"]["revision"].as_u64() >= Some(revision)).await;
+    let mut record = Record::start(&etcd, [&holder]).await;
     // The file of the replica is written behind its publishing.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
@@ -82,6 +86,7 @@ async fn a_replica_without_etcd_serves_who_is_empty_and_changes_nobody_else() {
     etcd.kill();
     replica.process.restart();
     let empty = Node::start(folder.path(), "empty", &replica.southbound, &[]);
+    record.add(&empty);
     empty.answers("/3", 200, "origin", LIMIT).await;
     let degraded = |it: &serde_json::Value| it["stream"]["standing"]["state"] == "degraded";
     let status = empty.shows("that it is degraded", degraded).await;
@@ -104,6 +109,7 @@ async fn a_replica_without_etcd_serves_who_is_empty_and_changes_nobody_else() {
         assert_eq!(status["stream"]["last_transfer"]["reason"], "step");
         node.shows("that it is live", |it| it["stream"]["standing"]["state"] == "live").await;
     }
+    record.kept().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,6 +125,7 @@ async fn a_restarted_replica_sends_only_what_was_missed() {
     let current = Node::start(folder.path(), "current", &replica.southbound, &[]);
     let mut away = Node::start(folder.path(), "away", &replica.southbound, &[]);
     away.shows("it durable", |it| it["durable"]["revision"].as_u64() >= Some(revision)).await;
+    let record = Record::start(&etcd, [&current, &away]).await;
     away.process.kill();
     for id in 0..3 {
         keys.put(&format!("routes/{id}"), &route(&format!("/changed{id}"), "1")).await;
@@ -153,4 +160,5 @@ async fn a_restarted_replica_sends_only_what_was_missed() {
     assert_eq!(held.content, keys.content(Some(held.revision)).await);
     current.answers("/changed2", 200, "origin", LIMIT).await;
     away.answers("/4", 404, "", LIMIT).await;
+    record.kept().await;
 }

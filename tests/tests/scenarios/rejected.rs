@@ -2,6 +2,7 @@
 
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::eventually::eventually;
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, route, upstream};
 use headwater_tests::origin::Origin;
 use headwater_tests::planes::{LIMIT, Node, Replica};
@@ -30,6 +31,7 @@ async fn a_value_no_node_can_use_leaves_the_old_one_serving_and_is_named() {
     let mut replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
     let mut node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
     node.answers("/json", 200, "old", LIMIT).await;
+    let record = Record::start(&etcd, [&node]).await;
 
     for (key, value, _) in BROKEN {
         keys.put_raw(key, value).await;
@@ -51,6 +53,7 @@ async fn a_value_no_node_can_use_leaves_the_old_one_serving_and_is_named() {
     node.reaches(revision).await;
     node.answers("/json", 200, "new", LIMIT).await;
     node.shows("one reject less", |it| rejected(it).len() == BROKEN.len()).await;
+    record.kept().await;
 }
 
 /// The old values serve, and each broken key is named with its reason by the node, the replica and the command.

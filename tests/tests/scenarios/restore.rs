@@ -2,6 +2,7 @@
 
 use headwater_tests::etcd::{Etcd, Restore, dependable, restorable};
 use headwater_tests::eventually::eventually;
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, route, upstream};
 use headwater_tests::origin::Origin;
 use headwater_tests::planes::{LIMIT, Node, Replica};
@@ -30,7 +31,10 @@ async fn followed(test: &str, how: Restore) {
     node.reaches(revision + 1).await;
     node.answers("/11", 200, "origin", LIMIT).await;
 
+    let mut record = Record::start(&etcd, [&node]).await;
+    record.complete().await;
     etcd.restore(&snapshot, how).await;
+    record.restored(&etcd).await;
     let keys = Keys::new(etcd.client().await);
     node.answers("/11", 404, "", LIMIT).await;
     node.answers("/5", 200, "origin", LIMIT).await;
@@ -42,6 +46,7 @@ async fn followed(test: &str, how: Restore) {
     node.answers("/after", 200, "origin", LIMIT).await;
     let held = node.held().await.unwrap();
     assert_eq!(held.content, keys.content(None).await);
+    record.kept().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +86,10 @@ async fn a_restored_cluster_of_three_is_followed_alike_by_two_replicas() {
         node.reaches(revision).await;
     }
 
+    let mut record = Record::start(&etcd, &nodes).await;
+    record.complete().await;
     etcd.restore(&snapshot, Restore::SameIds).await;
+    record.restored(&etcd).await;
     let keys = Keys::new(etcd.client().await);
     let after = keys.put("routes/after", &route("/after", "1")).await;
     for (replica, node) in replicas.iter().zip(&nodes) {
@@ -98,6 +106,7 @@ async fn a_restored_cluster_of_three_is_followed_alike_by_two_replicas() {
     }
     let versions = [nodes[0].status().await.unwrap(), nodes[1].status().await.unwrap()];
     assert_eq!(versions[0]["applied"]["digest"], versions[1]["applied"]["digest"]);
+    record.kept().await;
 }
 
 async fn hold_id(replica: &Replica) -> String {
@@ -137,7 +146,10 @@ async fn a_restore_that_empties_nodes_is_held_until_approved() {
     }
     drop(moving);
 
+    let mut record = Record::start(&etcd, [&node]).await;
+    record.complete().await;
     etcd.restore(&snapshot, Restore::SameIds).await;
+    record.restored(&etcd).await;
     held(&replica).await;
     node.answers("/20", 200, "origin", LIMIT).await;
     replica.process.restart();
@@ -168,4 +180,5 @@ async fn a_restore_that_empties_nodes_is_held_until_approved() {
         assert_eq!(node.held().await.unwrap().content, keys.content(None).await);
     }
     assert!(replica.status().await.unwrap()["held"].is_null());
+    record.kept().await;
 }

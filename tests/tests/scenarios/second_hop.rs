@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::eventually::eventually;
 use headwater_tests::h2_proxy::{H2Proxy, Reach};
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, upstream};
 use headwater_tests::planes::{LIMIT, Node, Replica, SYNC};
 
@@ -32,6 +33,7 @@ async fn a_stream_silenced_inside_a_transfer_leaves_versions_whole() {
     let proxy = H2Proxy::start(&*replica.southbound).await;
     let node = Node::start(folder.path(), "n1", &proxy.address.to_string(), &[]);
     node.reaches(first).await;
+    let record = Record::start(&etcd, [&node]).await;
     let before = proxy.seen(SYNC);
 
     proxy.throttle(SYNC, 200_000);
@@ -61,6 +63,7 @@ async fn a_stream_silenced_inside_a_transfer_leaves_versions_whole() {
     println!("whole at each of {looks} looks; the version came after {:?}", began.elapsed());
     assert!(after.swallowed > 0, "nothing was swallowed: {after:?}");
     assert!(after.opened > before.opened, "no other stream was opened: {after:?}");
+    record.kept().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,6 +85,7 @@ async fn a_transfer_longer_than_five_heartbeats_completes() {
     })
     .await;
     let (began, node) = (Instant::now(), Node::start(folder.path(), "n1", &proxy.address.to_string(), &[]));
+    let record = Record::start(&etcd, [&node]).await;
     eventually("the whole version is there", LIMIT, || async {
         let held = node.held().await.map_err(|error| format!("{error:#}"))?;
         if held.revision >= revision && held.content.len() == RESOURCES {
@@ -94,4 +98,5 @@ async fn a_transfer_longer_than_five_heartbeats_completes() {
     println!("a megabyte over a slow link came after {:?}", began.elapsed());
     assert!(began.elapsed() > Duration::from_secs(5), "the link was not slow");
     assert_eq!(proxy.seen(SYNC).opened, 1, "it was begun anew");
+    record.kept().await;
 }

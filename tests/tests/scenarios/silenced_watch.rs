@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::h2_proxy::{H2Proxy, Reach};
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, route, upstream};
 use headwater_tests::origin::Origin;
 use headwater_tests::planes::{LIMIT, LIVENESS, Node, Replica, WATCH};
@@ -22,6 +23,7 @@ async fn changes_of_a_silenced_watch_reach_the_node_all_the_same() {
     let replica = Replica::start(folder.path(), "r1", &format!("http://{}", proxy.address), &[]);
     let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
     node.answers("/old", 200, "origin", LIMIT).await;
+    let record = Record::start(&etcd, [&node]).await;
     // The watch answers; only then is it silenced.
     let revision = keys.put("routes/live", &route("/live", "1")).await;
     node.reaches(revision).await;
@@ -43,6 +45,7 @@ async fn changes_of_a_silenced_watch_reach_the_node_all_the_same() {
         gone = new;
     }
     shown_by_the_recorder(&replica).await;
+    record.kept().await;
 }
 
 /// W32: afterwards it is to be seen what the watch answered, and that silence certified nothing.

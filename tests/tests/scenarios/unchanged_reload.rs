@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use headwater_process::{Policy, Supervisor};
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::eventually::eventually;
+use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, upstream};
 use headwater_tests::planes::{LIMIT, Node, Replica};
 use headwater_tests::tcp_proxy::TcpProxy;
@@ -76,6 +77,7 @@ async fn an_unchanged_reload_sends_nothing_and_a_deletion_only_itself() {
     let proxy = TcpProxy::start(etcd.address()).await;
     let replica = Replica::start(folder.path(), "r1", &format!("http://{}", proxy.address), &[]);
     let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    let record = Record::start(&etcd, [&node]).await;
     let before = node.shows("10,000 resources", |it| it["resources"] == RESOURCES).await;
     let (sent, bytes) = counters(&replica).await;
     assert_eq!(sent, 1.0, "one transfer brings the first version");
@@ -104,6 +106,7 @@ async fn an_unchanged_reload_sends_nothing_and_a_deletion_only_itself() {
     let held = node.held().await.unwrap();
     assert_eq!(held.content, keys.content(Some(held.revision)).await);
     supervisor.cancel();
+    record.kept().await;
 }
 
 /// Transfers begun and bytes sent.

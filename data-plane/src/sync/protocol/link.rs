@@ -256,6 +256,7 @@ impl Protocol {
 
     pub(super) fn forget_stream(&mut self) {
         self.peer = Peer::default();
+        self.rejects.forget_stream();
         self.staging = None;
         self.waiting.clear();
     }

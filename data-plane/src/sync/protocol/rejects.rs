@@ -1,9 +1,10 @@
 //! What the replica should know about this node's rejects: a mirror of the verdict's, for the hello and for answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use headwater_model::{Digest, Key};
-use headwater_proto::config::{FallbackRequest, Reject, Rejects};
+use headwater_model::{Digest, Key, Revision};
+use headwater_proto::config::{FallbackAnswer, FallbackRequest, Reject, Rejects};
+use headwater_proto::limits::MAX_FALLBACKS;
 
 /// How many rejects go into one frame: even with the longest keys and reasons it stays below the frame limit.
 const PER_FRAME: usize = 512;
@@ -13,6 +14,10 @@ const PER_FRAME: usize = 512;
 pub(super) struct Mirror {
     rejects: BTreeMap<Key, Reject>,
     wanted: BTreeMap<Key, FallbackRequest>,
+    /// Those of them that were not asked for on this connection yet.
+    due: BTreeSet<Key>,
+    /// What was asked for on this connection and is not answered: the key, and its rejected revision.
+    under_way: BTreeSet<(Key, Revision)>,
 }
 
 // === impl Mirror ===
@@ -29,7 +34,10 @@ impl Mirror {
         for reject in &changes.rejected {
             self.rejects.insert(reject.key.clone(), reject.clone());
         }
-        self.wanted.extend(requests.into_iter().map(|request| (request.key.clone(), request)));
+        for request in requests {
+            self.due.insert(request.key.clone());
+            self.wanted.insert(request.key.clone(), request);
+        }
         self.wanted.retain(|key, request| {
             self.rejects
                 .get(key)
@@ -52,8 +60,30 @@ impl Mirror {
         in_frames(all)
     }
 
-    pub(super) fn wanted(&self) -> Vec<FallbackRequest> {
-        self.wanted.values().cloned().collect()
+    /// What to ask for now. However many are wanted, only so many are under way at a time: the replica drops what is
+    /// beyond its limit, and a queue of frames that overflows ends the connection, which would begin with the same.
+    pub(super) fn ask(&mut self) -> Vec<FallbackRequest> {
+        let mut asked = Vec::new();
+        while self.under_way.len() < MAX_FALLBACKS
+            && let Some(key) = self.due.pop_first()
+        {
+            let Some(request) = self.wanted.get(&key) else { continue };
+            if self.under_way.insert((key, request.below)) {
+                asked.push(request.clone());
+            }
+        }
+        asked
+    }
+
+    /// An answer came, whatever it says.
+    pub(super) fn answered(&mut self, answer: &FallbackAnswer) {
+        self.under_way.remove(&(answer.key.clone(), answer.rejected));
+    }
+
+    /// The next connection begins anew.
+    pub(super) fn forget_stream(&mut self) {
+        self.under_way.clear();
+        self.due = self.wanted.keys().cloned().collect();
     }
 }
 

@@ -7,6 +7,7 @@ use headwater_proto::config::{Approval, Begin, RefusedWhy, Reject, TransferPart}
 use super::*;
 
 mod connection;
+mod fallbacks;
 mod progress;
 mod transfers;
 
