@@ -12,6 +12,7 @@ pub mod follower;
 pub mod h2_proxy;
 pub mod http;
 pub mod keys;
+pub mod matrix;
 pub mod origin;
 pub mod planes;
 pub mod ports;

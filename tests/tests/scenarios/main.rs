@@ -8,6 +8,7 @@ mod atomic;
 mod encryption;
 mod killed;
 mod main_path;
+mod matrix;
 mod outage;
 mod rejected;
 mod restore;
