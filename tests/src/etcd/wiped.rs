@@ -1,9 +1,15 @@
 //! Members that lose their data directory.
 
-use etcd_client::Client;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
 
 use super::{Etcd, Formation, START};
 use crate::eventually::eventually;
+
+/// How long one question to the others may take: what one of them was asked while there was no leader, it may never
+/// answer.
+const ASKED: Duration = Duration::from_secs(2);
 
 // === impl Etcd ===
 
@@ -34,7 +40,8 @@ impl Etcd {
             (self.members[index].name.clone(), format!("http://{}", self.members[index].advertised));
         let mut others = self.endpoints();
         others.remove(index);
-        let client = Client::connect(others, None).await.expect("a client connects to the others");
+        let options = ConnectOptions::new().with_connect_timeout(ASKED).with_timeout(ASKED);
+        let client = Client::connect(others, Some(options)).await.expect("a client connects to the others");
         // Members refuse while one of those that remain has been connected for less than five seconds.
         eventually("the others let the member go", START, || async {
             let mut cluster = client.cluster_client();

@@ -126,7 +126,7 @@ fn field(release: &Release, cell: &Cell, records: &Records, runs: u32, reasons: 
         [] if passed == done.len() => field.push_str(", refused"),
         [] => {}
         times => {
-            let seconds = |ms: u64| format!("{}.{:02}", ms / 1000, ms % 1000 / 10);
+            let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
             let (median, most) = (times[(times.len() - 1) / 2], times[times.len() - 1]);
             let _ = write!(field, ", {} / {}", seconds(median), seconds(most));
         }
@@ -259,12 +259,12 @@ mod tests {
         assert_eq!(
             rows(&page, "| kill")[..2],
             [
-                "| kill -9 | not run yet | 5/5, 0.20 / 4.31 | not run (1) |",
-                "| kill -9 | not run yet | 1/1 so far, 0.07 / 0.07 | not run (1) |",
+                "| kill -9 | not run yet | 5/5, 0.205 / 4.310 | not run (1) |",
+                "| kill -9 | not run yet | 1/1 so far, 0.070 / 0.070 | not run (1) |",
             ]
         );
         let cut =
-            "| member cut off from its peers | not run yet | **1/2 FAILED**, 1.00 / 1.00 | not run (1) |";
+            "| member cut off from its peers | not run yet | **1/2 FAILED**, 1.000 / 1.000 | not run (1) |";
         assert_eq!(rows(&page, "| member cut")[1], cut);
         assert_eq!(
             rows(&page, "| member cut")[0],

@@ -15,6 +15,7 @@ use super::page;
 use super::plan::{Visit, cells, pending};
 use super::record::{End, Journal, Record, Records};
 use super::stand::Stand;
+use crate::process::binary;
 
 /// What all cells at work share.
 struct Notes<'a> {
@@ -46,6 +47,10 @@ pub async fn run_on(releases: &[Release], arguments: &Arguments) -> Result<bool>
     let total = visits.iter().map(|visit| visit.runs.len()).sum();
     let journal = Journal::open(&arguments.state)?;
     let notes = Mutex::new(Notes { records, journal, all: &all, arguments, finished: 0, total });
+    if !arguments.dry_run && total > 0 {
+        // Builds them, if need be, before anything is timed or waited for.
+        let _ = binary("headwater");
+    }
     if arguments.dry_run {
         visits.iter().for_each(|visit| println!("{} runs {:?}", visit.cell, visit.runs));
     } else {

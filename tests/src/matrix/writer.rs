@@ -99,6 +99,15 @@ impl Writer {
         }
     }
 
+    /// One try of a transaction at one member; answers the revision. After a failure the next try of anybody goes to
+    /// the next member.
+    ///
+    /// # Errors
+    /// When that member does not take it within a second.
+    pub async fn attempt(&self, operations: Vec<TxnOp>) -> Result<u64> {
+        self.shared.commit(operations).await
+    }
+
     /// A client of one member.
     #[must_use]
     pub fn client(&self, member: usize) -> &Client {
@@ -121,7 +130,6 @@ impl Drop for Writer {
 // === impl Shared ===
 
 impl Shared {
-    /// One try; after a failure the next one goes to the next member.
     async fn commit(&self, operations: Vec<TxnOp>) -> Result<u64> {
         let member = self.member.load(Ordering::Relaxed);
         let mut kv = self.clients[member].kv_client();
@@ -129,8 +137,10 @@ impl Shared {
             Ok(Ok(answer)) => answer,
             failed => {
                 self.member.store((member + 1) % self.clients.len(), Ordering::Relaxed);
-                failed??;
-                bail!("not reached");
+                return match failed {
+                    Ok(Err(error)) => Err(error.into()),
+                    _ => bail!("member {member} does not answer within {TRY:?}"),
+                };
             }
         };
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);

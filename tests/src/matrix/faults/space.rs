@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use etcd_client::{AlarmAction, AlarmType, Client, CompactionOptions, DeleteOptions};
+use etcd_client::{AlarmAction, AlarmType, Client, CompactionOptions, DeleteOptions, TxnOp};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::matrix::stand::{Stand, TAKEN, until};
@@ -15,6 +15,8 @@ pub const QUOTA: u64 = 16 * 1024 * 1024;
 const FILLER: usize = 1024 * 1024;
 /// Where they lie: not below the prefix.
 const FILLED: &str = "/elsewhere/";
+/// What etcd says when there is none left.
+const EXCEEDED: &str = "database space exceeded";
 /// Rounds of compaction.
 const ROUNDS: u32 = 12;
 /// How long a member may take for one defragmentation.
@@ -82,7 +84,7 @@ pub(super) async fn used_up(stand: &mut Stand) -> Result<Duration> {
             Err(error) => break format!("{error:#}"),
         }
     };
-    ensure!(error.contains("database space exceeded"), "etcd refuses for another reason: {error}");
+    ensure!(error.contains(EXCEEDED), "etcd refuses for another reason: {error}");
     let client = stand.writer.answering().clone();
     client
         .kv_client()
@@ -119,12 +121,22 @@ async fn compact(stand: &Stand) -> Result<()> {
     }
 }
 
-/// Puts values of some size elsewhere.
+/// Puts values of some size elsewhere, each at whichever member takes it; one that says that there is no space ends it.
 async fn fill(stand: &Stand, values: usize) -> Result<()> {
     for index in 0..values {
         let key = format!("{FILLED}{index}");
-        let put = stand.writer.answering().kv_client().put(key, vec![b'x'; FILLER], None).await;
-        put.context("fill etcd")?;
+        let put = TxnOp::put(key, vec![b'x'; FILLER], None);
+        let deadline = Instant::now() + TAKEN;
+        loop {
+            match stand.writer.attempt(vec![put.clone()]).await {
+                Ok(_) => break,
+                Err(error) if error.to_string().contains(EXCEEDED) || Instant::now() >= deadline => {
+                    return Err(error).context("fill etcd");
+                }
+                // A megabyte may take a busy machine longer than a write is given.
+                Err(_) => {}
+            }
+        }
     }
     Ok(())
 }
