@@ -8,10 +8,10 @@ SEEDS ?= 2000
 SOAK_MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dev test lint deny bench simulate mutants soak etcd protoc
+.PHONY: help dev test test-etcd-matrix lint deny bench simulate mutants soak etcd protoc
 
 help: ## lists the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{ printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 dev: protoc ## both planes in one process, with a demo route to try; ARGS="--etcd host:port" for a real etcd
 	$(CARGO) run --locked -p headwater-cli --bin headwater -- dev $(ARGS)
@@ -21,6 +21,10 @@ test: protoc ## every test, against a real etcd; ARGS goes to the test runner
 	set -x; \
 	$(CARGO) build --locked -p headwater-control-plane -p headwater-data-plane -p headwater-cli --bins; \
 	$(CARGO) test --workspace --locked $(ARGS)
+
+test-etcd-matrix: protoc ## releases of etcd under faults, resumable; writes docs/etcd-matrix.md; ARGS="--help" teaches
+	@tools/etcd-matrix.sh
+	$(CARGO) run --locked -p headwater-tests --bin matrix -- --write docs/etcd-matrix.md $(ARGS)
 
 lint: protoc ## formatting, clippy, crate edges and purity, documentation; warnings are errors
 	$(CARGO) fmt --all --check

@@ -17,8 +17,12 @@ use crate::ports;
 use crate::process::{Process, Program};
 
 mod binary;
+mod peers;
+mod wiped;
 
-pub use binary::{Version, dependable, etcd_binary, etcdutl_binary, restorable, skipped};
+pub use binary::{Binaries, Version, dependable, etcd_binary, etcdutl_binary, restorable, skipped};
+
+use peers::PeerLinks;
 
 /// How long a cluster may take to start, election included.
 const START: Duration = Duration::from_secs(30);
@@ -33,6 +37,8 @@ pub struct Etcd {
     /// Names the history: another token makes other ids.
     token: String,
     snapshots: u32,
+    /// The ways between the members, where they can be cut.
+    links: Option<PeerLinks>,
     folder: TempDir,
 }
 
@@ -47,6 +53,10 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// `https` towards clients, with these files.
     pub tls: Option<Tls>,
+    /// What to run, if not [`etcd_binary`] and [`etcdutl_binary`].
+    pub binaries: Option<Binaries>,
+    /// Members talk through proxies, so that one can be [cut off](Etcd::cut_off). Needs Linux's `/proc`.
+    pub peer_links: bool,
 }
 
 /// Files for TLS towards clients.
@@ -70,8 +80,19 @@ pub struct Member {
     /// `host:port` of `/health` and `/metrics`, without TLS or login.
     pub metrics: String,
     name: String,
+    /// `host:port` it listens on for its peers, and what it tells them.
     peer: String,
+    advertised: String,
     data: PathBuf,
+}
+
+/// What members of one start have in common.
+struct Formation<'a> {
+    options: &'a Options,
+    token: &'a str,
+    cluster: &'a str,
+    /// `new` or `existing`.
+    state: &'a str,
 }
 
 /// A snapshot on disk, as `etcdctl snapshot save` makes them.
@@ -92,7 +113,8 @@ pub enum Restore {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { members: 1, fsync: false, arguments: Vec::new(), tls: None }
+        let (arguments, tls, binaries) = (Vec::new(), None, None);
+        Self { members: 1, fsync: false, arguments, tls, binaries, peer_links: false }
     }
 }
 
@@ -121,7 +143,7 @@ impl Etcd {
     /// As [`Etcd::start`].
     pub async fn start_with(options: Options) -> Self {
         for attempt in 1..=TRIES {
-            let mut cluster = Self::spawn(options.clone());
+            let mut cluster = Self::spawn(options.clone()).await;
             // A port that was taken ends a member within moments.
             tokio::time::sleep(Duration::from_millis(300)).await;
             if attempt == TRIES || cluster.members.iter_mut().all(|member| member.process.is_running()) {
@@ -132,21 +154,28 @@ impl Etcd {
         unreachable!("the last attempt answers or panics")
     }
 
-    fn spawn(options: Options) -> Self {
+    async fn spawn(options: Options) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let token = format!("token-{}", ports::free());
         let addresses: Vec<[String; 3]> = (0..options.members)
             .map(|_| std::array::from_fn(|_| format!("127.0.0.1:{}", ports::free())))
             .collect();
-        let cluster =
-            initial_cluster(addresses.iter().enumerate().map(|(i, it)| (format!("m{i}"), it[1].as_str())));
-        let members = addresses.into_iter().enumerate().map(|(index, [address, peer, metrics])| {
-            let name = format!("m{index}");
+        let peers: Vec<String> = addresses.iter().map(|it| it[1].clone()).collect();
+        let links = if options.peer_links { Some(PeerLinks::start(&peers).await) } else { None };
+        let advertised = links.as_ref().map_or(peers, PeerLinks::addresses);
+        let names = (0..).map(|index| format!("m{index}"));
+        let cluster = initial_cluster(names.clone().zip(advertised.iter().map(String::as_str)));
+        let formation = Formation { options: &options, token: &token, cluster: &cluster, state: "new" };
+        let places = names.zip(addresses).zip(advertised);
+        let members = places.map(|((name, [address, peer, metrics]), advertised)| {
             let data = folder.path().join(&name);
-            let program = program(&options, &token, &cluster, &name, &data, [&address, &peer, &metrics]);
-            Member { process: program.start(), address, metrics, name, peer, data }
+            let process = formation.program(&name, &data, [&address, &peer, &advertised, &metrics]).start();
+            Member { process, address, metrics, name, peer, advertised, data }
         });
-        Self { members: members.collect(), options, token, snapshots: 0, folder }
+        let members = members.collect();
+        let etcd = Self { members, options, token, snapshots: 0, links, folder };
+        etcd.tell_links();
+        etcd
     }
 
     /// Waits until every running member says it is healthy, which takes a leader.
@@ -213,6 +242,7 @@ impl Etcd {
     /// When they do not become so.
     pub async fn restart(&mut self) {
         self.members.iter_mut().for_each(|member| member.process.restart());
+        self.tell_links();
         self.ready().await;
     }
 
@@ -241,16 +271,31 @@ impl Etcd {
         if how == Restore::OtherIds {
             self.token = format!("token-{}", ports::free());
         }
-        let cluster = initial_cluster(self.members.iter().map(|it| (it.name.clone(), it.peer.as_str())));
+        let cluster = self.initial_cluster();
+        let utl = match &self.options.binaries {
+            Some(binaries) => binaries.etcdutl.as_deref(),
+            None => etcdutl_binary(),
+        };
+        let utl = utl.expect("restoring needs etcdutl: `make etcd` builds it, or set ETCDUTL_BIN");
+        let (options, token) = (&self.options, &self.token);
+        let formation = Formation { options, token, cluster: &cluster, state: "new" };
         for member in &mut self.members {
             std::fs::remove_dir_all(&member.data).expect("a killed member's data can be removed");
-            member.restore(snapshot, how, &self.token, &cluster).await;
-            let addresses = [&member.address, &member.peer, &member.metrics].map(String::as_str);
-            let program =
-                program(&self.options, &self.token, &cluster, &member.name, &member.data, addresses);
-            member.process = program.start();
+            member.restore(utl, snapshot, how, &formation).await;
+            member.process = formation.program_of(member).start();
         }
+        self.tell_links();
         self.ready().await;
+    }
+
+    fn initial_cluster(&self) -> String {
+        initial_cluster(self.members.iter().map(|it| (it.name.clone(), it.advertised.as_str())))
+    }
+
+    fn tell_links(&self) {
+        if let Some(links) = &self.links {
+            links.set_processes(self.members.iter().map(|member| member.process.id()).collect());
+        }
     }
 }
 
@@ -287,13 +332,11 @@ impl Member {
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("etcd shows no metric {name}"))
     }
 
-    async fn restore(&self, snapshot: &Snapshot, how: Restore, token: &str, cluster: &str) {
-        let utl =
-            etcdutl_binary().expect("restoring needs etcdutl: `make etcd` builds it, or set ETCDUTL_BIN");
+    async fn restore(&self, utl: &Path, snapshot: &Snapshot, how: Restore, formation: &Formation<'_>) {
         let mut program = Program::new(utl).args(["snapshot", "restore"]).arg(&snapshot.0);
-        program = program.args(["--name", &self.name, "--initial-cluster-token", token]);
-        program = program.args(["--initial-cluster", cluster]);
-        program = program.args(["--initial-advertise-peer-urls", &format!("http://{}", self.peer)]);
+        program = program.args(["--name", &self.name, "--initial-cluster-token", formation.token]);
+        program = program.args(["--initial-cluster", formation.cluster]);
+        program = program.args(["--initial-advertise-peer-urls", &format!("http://{}", self.advertised)]);
         program = program.arg("--data-dir").arg(&self.data);
         if let Restore::Bumped(by) = how {
             program = program.args(["--bump-revision", &by.to_string(), "--mark-compacted"]);
@@ -303,46 +346,56 @@ impl Member {
     }
 }
 
+// === impl Formation ===
+
+impl Formation<'_> {
+    fn program_of(&self, member: &Member) -> Program {
+        let Member { address, peer, advertised, metrics, .. } = member;
+        self.program(&member.name, &member.data, [address, peer, advertised, metrics])
+    }
+
+    fn program(
+        &self,
+        name: &str,
+        data: &Path,
+        [address, peer, advertised, metrics]: [&String; 4],
+    ) -> Program {
+        let scheme = scheme(self.options);
+        let own = self.options.binaries.as_ref().map(|it| it.etcd.as_path());
+        let binary = own.unwrap_or_else(|| etcd_binary());
+        let mut program = Program::new(binary).args(["--name", name]).arg("--data-dir").arg(data);
+        for (flag, value) in [
+            ("--listen-client-urls", format!("{scheme}://{address}")),
+            ("--advertise-client-urls", format!("{scheme}://{address}")),
+            ("--listen-peer-urls", format!("http://{peer}")),
+            ("--initial-advertise-peer-urls", format!("http://{advertised}")),
+            ("--listen-metrics-urls", format!("http://{metrics}")),
+            ("--initial-cluster", self.cluster.to_owned()),
+            ("--initial-cluster-token", self.token.to_owned()),
+            ("--initial-cluster-state", self.state.to_owned()),
+            ("--log-level", "warn".to_owned()),
+        ] {
+            program = program.arg(flag).arg(value);
+        }
+        if !self.options.fsync {
+            program = program.arg("--unsafe-no-fsync");
+        }
+        if let Some(tls) = &self.options.tls {
+            program = program.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
+            if let Some(ca) = &tls.client_ca {
+                program = program.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca);
+            }
+        }
+        program.args(&self.options.arguments)
+    }
+}
+
 fn initial_cluster<'a>(members: impl Iterator<Item = (String, &'a str)>) -> String {
     members.map(|(name, peer)| format!("{name}=http://{peer}")).collect::<Vec<_>>().join(",")
 }
 
 fn scheme(options: &Options) -> &'static str {
     if options.tls.is_some() { "https" } else { "http" }
-}
-
-fn program(
-    options: &Options,
-    token: &str,
-    cluster: &str,
-    name: &str,
-    data: &Path,
-    [address, peer, metrics]: [&str; 3],
-) -> Program {
-    let scheme = scheme(options);
-    let mut program = Program::new(etcd_binary()).args(["--name", name]).arg("--data-dir").arg(data);
-    for (flag, value) in [
-        ("--listen-client-urls", format!("{scheme}://{address}")),
-        ("--advertise-client-urls", format!("{scheme}://{address}")),
-        ("--listen-peer-urls", format!("http://{peer}")),
-        ("--initial-advertise-peer-urls", format!("http://{peer}")),
-        ("--listen-metrics-urls", format!("http://{metrics}")),
-        ("--initial-cluster", cluster.to_owned()),
-        ("--initial-cluster-token", token.to_owned()),
-        ("--log-level", "warn".to_owned()),
-    ] {
-        program = program.arg(flag).arg(value);
-    }
-    if !options.fsync {
-        program = program.arg("--unsafe-no-fsync");
-    }
-    if let Some(tls) = &options.tls {
-        program = program.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
-        if let Some(ca) = &tls.client_ca {
-            program = program.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca);
-        }
-    }
-    program.args(&options.arguments)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod h2_proxy;
 pub mod history;
 pub mod http;
 pub mod keys;
+pub mod matrix;
 pub mod origin;
 pub mod planes;
 pub mod ports;

@@ -59,6 +59,8 @@ pub struct Held {
     pub digest: String,
     /// Key to mod revision.
     pub content: BTreeMap<String, u64>,
+    /// Key to value, as it is shown: secrets are redacted.
+    pub values: BTreeMap<String, Value>,
 }
 
 // === impl Replica ===
@@ -100,6 +102,14 @@ impl Replica {
     /// When the replica does not answer.
     pub async fn metric(&self, name: &str) -> f64 {
         metric(&self.health, name).await
+    }
+
+    /// As [`metric`](Self::metric), of one that is not there at all before its first count.
+    ///
+    /// # Panics
+    /// When the replica does not answer.
+    pub async fn count(&self, name: &str) -> f64 {
+        sum(&metrics(&self.health).await, name)
     }
 
     /// Waits until `/readyz` says yes.
@@ -163,7 +173,9 @@ impl Node {
         let digest = dump["version"]["digest"].as_str().context("nothing is held")?.to_owned();
         let revision = dump["version"]["revision"].as_u64().context("nothing is held")?;
         let content = pairs.collect::<Option<_>>().context("a resource without key or revision")?;
-        Ok(Held { revision, digest, content })
+        let values = resources.iter().map(|it| Some((it["key"].as_str()?.to_owned(), it["value"].clone())));
+        let values = values.collect::<Option<_>>().context("a resource without key")?;
+        Ok(Held { revision, digest, content, values })
     }
 
     /// Asks for a path as a client would.
@@ -223,9 +235,18 @@ impl Node {
 
 /// The sum of a metric over its labels. Zero when it is not there: a family shows its labels from the first count on.
 async fn metric(address: &str, name: &str) -> f64 {
+    let text = metrics(address).await;
+    assert!(text.contains(name.trim_end_matches("_total")), "no metric {name} in {text}");
+    sum(&text, name)
+}
+
+async fn metrics(address: &str) -> String {
     let (status, text) = http::get(address, "/metrics").await.expect("a plane shows metrics");
     assert_eq!(status, 200, "{text}");
-    assert!(text.contains(name.trim_end_matches("_total")), "no metric {name} in {text}");
+    text
+}
+
+fn sum(text: &str, name: &str) -> f64 {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         if !rest.starts_with(['{', ' ']) {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -19,6 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 const LINES_MAX: usize = 50_000;
 /// Lines printed when a test fails.
 const TAIL: usize = 60;
+/// How often, a millisecond apart, it is looked whether a paused process stands still.
+const STANDSTILL_LOOKS: u32 = 2_000;
 
 /// How to start a process; can be started again.
 #[derive(Debug, Clone)]
@@ -174,9 +176,18 @@ impl Process {
         self.signal(Signal::INT);
     }
 
-    /// SIGSTOP: it stays there, with its sockets, and does nothing.
+    /// SIGSTOP: it stays there, with its sockets, and does nothing. Answers once all its threads stand still; the
+    /// signal alone is no more than a wish that a busy machine may leave open for a while.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let Some(id) = self.pid() else { return };
+        for _ in 0..STANDSTILL_LOOKS {
+            // An error says that it has ended: that is still, too.
+            match waitid(WaitId::Pid(id), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG) {
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
     }
 
     /// SIGCONT.
@@ -252,9 +263,12 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // One that has ended cannot be signalled; whoever minds waits for its end.
-        let _ = id.map(|id| kill_process(id, signal));
+        let _ = self.pid().map(|id| kill_process(id, signal));
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 }
 
@@ -372,6 +386,10 @@ mod tests {
         let mut process = shell("i=0; while :; do i=$((i+1)); echo line $i; sleep 0.01; done").start();
         process.line("line 3", LIMIT).await;
         process.pause();
+        process.pause();
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
+        assert!(state.is_ok_and(|it| it.contains(") T ")) || cfg!(not(target_os = "linux")), "it goes on");
+        // What it had written may still be on its way.
         sleep(Duration::from_millis(100)).await;
         let before = process.lines().len();
         sleep(Duration::from_millis(200)).await;

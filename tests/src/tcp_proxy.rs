@@ -56,6 +56,8 @@ struct Control {
     down: watch::Sender<Fault>,
     /// Rises at each cut; a connection that began under a lower number ends.
     cuts: watch::Sender<u64>,
+    /// Likewise; such a connection stays open and passes nothing.
+    strandings: watch::Sender<u64>,
     refusing: watch::Sender<bool>,
     accepted: AtomicU64,
     bytes_up: AtomicU64,
@@ -77,6 +79,7 @@ impl TcpProxy {
             up: watch::Sender::default(),
             down: watch::Sender::default(),
             cuts: watch::Sender::new(0),
+            strandings: watch::Sender::new(0),
             refusing: watch::Sender::new(false),
             accepted: AtomicU64::new(0),
             bytes_up: AtomicU64::new(0),
@@ -103,6 +106,12 @@ impl TcpProxy {
     /// Closes what is open, at once and with a reset; new connections are welcome.
     pub fn cut(&self) {
         self.control.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// What is open stays open at both ends and never passes anything again; new connections are welcome. So it is
+    /// for both when a middlebox forgets a connection, or one end is gone without a word.
+    pub fn strand(&self) {
+        self.control.strandings.send_modify(|strandings| *strandings += 1);
     }
 
     /// Closes what is open, and each new connection as it comes.
@@ -165,7 +174,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>, supervisor: Superv
 }
 
 async fn connection(mut client: TcpStream, control: Arc<Control>) {
-    let mut cuts = control.cuts.subscribe();
+    let (mut cuts, mut strandings) = (control.cuts.subscribe(), control.strandings.subscribe());
     if *control.refusing.borrow() {
         let _ = client.set_zero_linger();
         return;
@@ -184,6 +193,7 @@ async fn connection(mut client: TcpStream, control: Arc<Control>) {
         tokio::select! {
             _ = passing => false,
             _ = cuts.changed() => true,
+            _ = strandings.changed() => cuts.changed().await.is_ok(),
         }
     };
     if cut {
@@ -346,5 +356,22 @@ mod tests {
         assert!(tokio::time::timeout(LIMIT, ask(&mut refused, b"refused")).await.unwrap().is_err());
         proxy.heal();
         ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"healed").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_stranded_is_neither_heard_nor_closed_and_the_next_one_passes() {
+        let (proxy, _echo) = echo().await;
+        let mut stream = TcpStream::connect(proxy.address).await.unwrap();
+        ask(&mut stream, b"before").await.unwrap();
+        proxy.strand();
+        ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"another").await.unwrap();
+        stream.write_all(b"lost").await.unwrap();
+        let silent = tokio::time::timeout(MOMENT, stream.read(&mut [0; 1])).await;
+        assert!(silent.is_err(), "neither an answer nor an end: {silent:?}");
+        proxy.heal();
+        assert!(tokio::time::timeout(MOMENT, stream.read(&mut [0; 1])).await.is_err(), "for good");
+        proxy.cut();
+        let end = tokio::time::timeout(LIMIT, stream.read(&mut [0; 1])).await.unwrap();
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     }
 }

@@ -11,6 +11,15 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version(String);
 
+/// The programs of one release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binaries {
+    /// `etcd`.
+    pub etcd: PathBuf,
+    /// `etcdutl`, which restores snapshots, if the release has one.
+    pub etcdutl: Option<PathBuf>,
+}
+
 /// The etcd to run.
 ///
 /// # Panics
@@ -80,7 +89,18 @@ fn on_path(path: &OsString, name: &str) -> Option<PathBuf> {
 // === impl Version ===
 
 impl Version {
-    fn of(binary: &Path) -> Self {
+    /// By its number.
+    #[must_use]
+    pub fn named(version: &str) -> Self {
+        Self(version.to_owned())
+    }
+
+    /// What a program says of itself.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn of(binary: &Path) -> Self {
         let answer = Command::new(binary).arg("--version").output();
         let answer = answer.unwrap_or_else(|error| panic!("{} does not run: {error}", binary.display()));
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();

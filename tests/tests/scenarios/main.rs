@@ -10,6 +10,7 @@ mod fallback;
 mod generations;
 mod killed;
 mod main_path;
+mod matrix;
 mod outage;
 mod rejected;
 mod restore;
