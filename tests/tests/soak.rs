@@ -6,8 +6,8 @@ use headwater_tests::etcd::dependable;
 use headwater_tests::soak::options::Settings;
 use headwater_tests::soak::run::run;
 
-/// Few keys and quick faults. The seed is fixed, so that two runs break the same things: processes of both planes are
-/// killed and stopped, both hops frozen and refused, etcd compacted.
+/// Few keys and quick faults. The seed is fixed, so that two runs break the same things: etcd and processes of both
+/// planes are killed or restarted, both hops frozen, cut or slowed, etcd compacted under it all.
 fn short() -> Settings {
     let milliseconds = Duration::from_millis;
     Settings {

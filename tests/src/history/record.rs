@@ -77,8 +77,13 @@ impl Record {
             })
             .await;
         }
-        // The recorders look once more at least.
-        tokio::time::sleep(10 * LOOK_INSIDE).await;
+        for (recorder, _) in &self.recorders {
+            let before = recorder.looks();
+            eventually("the recorder looks once more", LIMIT, || async {
+                if recorder.looks() >= before + 2 { Ok(()) } else { Err(recorder.looks()) }
+            })
+            .await;
+        }
         let seen = self.seen();
         // What was seen of a scenario that still writes is known to the log only now.
         self.log().settle(LIMIT).await.expect("etcd can be asked");

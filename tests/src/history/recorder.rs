@@ -3,6 +3,7 @@
 //! A look that gets no answer leaves nothing: a node that is stopped or killed shows nothing, and that is no breach.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ enum Page {
 #[derive(Debug)]
 pub struct Recorder {
     seen: Arc<Mutex<Vec<Sighting>>>,
+    /// How many looks have ended, whatever came of them.
+    looks: Arc<AtomicU64>,
     supervisor: Supervisor,
 }
 
@@ -55,11 +58,18 @@ impl Recorder {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// How many looks have ended. A look that began after a moment has ended when two more have than at that moment.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
+    }
+
     fn start(page: Page, every: Duration) -> Self {
         let (seen, supervisor) = (Arc::new(Mutex::new(Vec::new())), Supervisor::new("recorder"));
-        let looking = record(page, Arc::clone(&seen), every);
+        let looks = Arc::new(AtomicU64::new(0));
+        let looking = record(page, Arc::clone(&seen), Arc::clone(&looks), every);
         supervisor.spawn("look", Policy::best_effort().dropped_on_cancel(), looking);
-        Self { seen, supervisor }
+        Self { seen, looks, supervisor }
     }
 }
 
@@ -69,12 +79,13 @@ impl Drop for Recorder {
     }
 }
 
-async fn record(page: Page, seen: Arc<Mutex<Vec<Sighting>>>, every: Duration) {
+async fn record(page: Page, seen: Arc<Mutex<Vec<Sighting>>>, looks: Arc<AtomicU64>, every: Duration) {
     loop {
         let began = Instant::now();
         if let Ok(Some(sighting)) = page.look().await {
             push(&seen, sighting);
         }
+        looks.fetch_add(1, Ordering::SeqCst);
         // A node that takes long to answer has other things to do.
         sleep(every.max(began.elapsed() * 4)).await;
     }
