@@ -10,6 +10,7 @@ use headwater_process::drain::{DrainTrigger, DrainWatcher, Drained, drain};
 use headwater_process::settings::Faults;
 use headwater_process::supervisor::Failure;
 use headwater_process::{Policy, Readiness, Supervisor, telemetry};
+use headwater_proto::limits;
 use headwater_tls::{Incoming, ServerFiles, ServerTls, TlsError};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -38,8 +39,6 @@ const CERTIFICATES_EVERY: Duration = Duration::from_secs(10);
 const FORCE_WITHIN: Duration = Duration::from_secs(5);
 /// HTTP/2 pings keep middle boxes from dropping a quiet stream.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
-/// Fallback requests of one node that may wait for an answer.
-const MAX_FALLBACKS: usize = 64;
 
 /// A running replica.
 #[derive(Debug)]
@@ -238,7 +237,7 @@ impl Parts {
             session: session::Config {
                 replica_id: replica.clone(),
                 heartbeat: self.config.southbound.heartbeat,
-                max_fallbacks: MAX_FALLBACKS,
+                max_fallbacks: limits::MAX_FALLBACKS,
             },
             fleet,
             metrics: metrics::Metrics::register(registry),

@@ -22,6 +22,9 @@ pub const SILENT_HEARTBEATS: u32 = 3;
 /// After how long without a byte taken a transfer is ended.
 pub const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How many fallback requests of a node may wait for their answer: it asks for no more, and a replica takes no more.
+pub const MAX_FALLBACKS: usize = 64;
+
 /// How many labels a node may send, and how long a name, id, label key or value may be in bytes.
 pub const MAX_LABELS: usize = 64;
 

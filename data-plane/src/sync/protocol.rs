@@ -363,7 +363,11 @@ impl Protocol {
             ReplicaMessage::Part(part) => self.part(part, at),
             _ if self.staging.is_some() => self.violation("a frame inside a transfer", at),
             ReplicaMessage::Progress(progress) => self.progress(progress, at),
-            ReplicaMessage::Fallback(answer) => self.out.push(Action::Fallback(answer)),
+            ReplicaMessage::Fallback(answer) => {
+                self.out.push(Action::Fallback(answer));
+                self.rejects.answered();
+                self.ask(at);
+            }
             ReplicaMessage::RejectsPlease => {
                 for rejects in self.rejects.full() {
                     self.send(NodeMessage::Rejects(rejects), at);
@@ -399,9 +403,8 @@ impl Protocol {
         if self.applied.is_some() {
             self.acknowledge(at);
         }
-        for request in self.rejects.wanted() {
-            self.send(NodeMessage::Fallback(request), at);
-        }
+        self.rejects.welcomed();
+        self.ask(at);
     }
 
     fn progress(&mut self, progress: Progress, at: Moment) {
@@ -445,14 +448,19 @@ impl Protocol {
     }
 
     fn verdict_changed(&mut self, rejects: Rejects, requests: Vec<FallbackRequest>, at: Moment) {
-        self.rejects.take(&rejects, requests.clone());
+        self.rejects.take(&rejects, requests);
         if !self.link.is_greeted() || self.peer.replica_id.is_none() {
             return;
         }
         for rejects in rejects::in_frames(rejects) {
             self.send(NodeMessage::Rejects(rejects), at);
         }
-        for request in requests {
+        self.ask(at);
+    }
+
+    /// Asks for as many fallbacks as may be asked for now.
+    fn ask(&mut self, at: Moment) {
+        while let Some(request) = self.rejects.next_request() {
             self.send(NodeMessage::Fallback(request), at);
         }
     }

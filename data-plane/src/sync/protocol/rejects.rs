@@ -1,9 +1,10 @@
 //! What the replica should know about this node's rejects: a mirror of the verdict's, for the hello and for answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headwater_model::{Digest, Key};
 use headwater_proto::config::{FallbackRequest, Reject, Rejects};
+use headwater_proto::limits::MAX_FALLBACKS;
 
 /// How many rejects go into one frame: even with the longest keys and reasons it stays below the frame limit.
 const PER_FRAME: usize = 512;
@@ -13,6 +14,10 @@ const PER_FRAME: usize = 512;
 pub(super) struct Mirror {
     rejects: BTreeMap<Key, Reject>,
     wanted: BTreeMap<Key, FallbackRequest>,
+    /// Of these, what this connection has not been asked for yet.
+    unasked: BTreeSet<Key>,
+    /// Requests of this connection that wait for their answer.
+    unanswered: usize,
 }
 
 // === impl Mirror ===
@@ -29,6 +34,7 @@ impl Mirror {
         for reject in &changes.rejected {
             self.rejects.insert(reject.key.clone(), reject.clone());
         }
+        self.unasked.extend(requests.iter().map(|request| request.key.clone()));
         self.wanted.extend(requests.into_iter().map(|request| (request.key.clone(), request)));
         self.wanted.retain(|key, request| {
             self.rejects
@@ -52,8 +58,28 @@ impl Mirror {
         in_frames(all)
     }
 
-    pub(super) fn wanted(&self) -> Vec<FallbackRequest> {
-        self.wanted.values().cloned().collect()
+    /// Another connection: everything that is wanted is to be asked for.
+    pub(super) fn welcomed(&mut self) {
+        self.unasked = self.wanted.keys().cloned().collect();
+        self.unanswered = 0;
+    }
+
+    /// A request was answered, by a value or by none.
+    pub(super) const fn answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// The next request, unless as many as the replica takes wait for their answer: a thousand at once would fill the
+    /// queue to it, and again on the next connection.
+    pub(super) fn next_request(&mut self) -> Option<FallbackRequest> {
+        while self.unanswered < MAX_FALLBACKS {
+            let key = self.unasked.pop_first()?;
+            if let Some(request) = self.wanted.get(&key) {
+                self.unanswered += 1;
+                return Some(request.clone());
+            }
+        }
+        None
     }
 }
 

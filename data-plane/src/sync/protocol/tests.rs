@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use headwater_model::{Change, Digest, Generation, Key, Lineage, Resource, Revision};
 use headwater_proto::config::{Approval, Begin, RefusedWhy, Reject, TransferPart};
+use headwater_proto::limits;
 
 use super::*;
 

@@ -270,3 +270,46 @@ fn rejects_that_a_version_brings_stand_before_its_acknowledgement_and_fallbacks_
         matches!(&actions[..], [Action::Send(NodeMessage::Rejects(all))] if all.full && all.rejected.len() == 1)
     );
 }
+
+#[test]
+fn a_thousand_fallbacks_are_asked_for_a_few_at_a_time() {
+    let (old, new) = (content(FOUR), content(&[("routes/1", 12), ("routes/2", 2), ("upstreams/1", 2)]));
+    let mut node = Node::holding(&old);
+    let version = staged(&node.part(step(&old, &new, 12))).expect("published").version;
+    let reject = |id: u32| Reject {
+        key: Key::new(format!("routes/r{id}")),
+        mod_revision: Revision(12),
+        reason: "bad".into(),
+        served: None,
+        since_unix: 1,
+        governs: 0,
+    };
+    let request = |id: u32| FallbackRequest {
+        key: Key::new(format!("routes/r{id}")),
+        create_revision: Revision(1),
+        below: Revision(12),
+    };
+    let asked = |actions: &[Action]| {
+        let keys = actions.iter().filter_map(|action| match action {
+            Action::Send(NodeMessage::Fallback(request)) => Some(request.key.clone()),
+            _ => None,
+        });
+        keys.collect::<Vec<_>>()
+    };
+    let rejects = Rejects { full: false, rejected: (0..1000).map(reject).collect(), cleared: Vec::new() };
+    let result = Applied { version, rejects, requests: (0..1000).map(request).collect() };
+    let mut waiting = asked(&node.protocol.applied(result, node.at));
+    assert_eq!(waiting.len(), limits::MAX_FALLBACKS);
+    let mut all = waiting.clone();
+    while let Some(key) = waiting.pop() {
+        let answer =
+            FallbackAnswer { key, create_revision: Revision(1), rejected: Revision(12), found: None };
+        let more = asked(&node.hear(ReplicaMessage::Fallback(answer)));
+        assert!(more.len() <= 1, "an answer makes room for one");
+        waiting.extend(more.clone());
+        all.extend(more);
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 1000, "each is asked for");
+}
