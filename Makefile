@@ -7,7 +7,7 @@ CARGO ?= cargo
 SEEDS ?= 2000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev test lint deny bench simulate mutants etcd protoc
+.PHONY: help dev test cases lint deny bench simulate mutants etcd protoc
 
 help: ## lists the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{ printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,12 @@ test: protoc ## every test, against a real etcd; ARGS goes to the test runner
 	set -x; \
 	$(CARGO) build --locked -p headwater-control-plane -p headwater-data-plane -p headwater-cli --bins; \
 	$(CARGO) test --workspace --locked $(ARGS)
+
+cases: protoc ## the cases of docs/cases.md in full, one after another; hours: ARGS=c07 chooses
+	@set -eu; settings="$$(tools/etcd.sh)"; eval "$$settings"; export ETCD_BIN ETCDUTL_BIN; \
+	export HEADWATER_FULL_CASES=1; set -x; \
+	$(CARGO) build --locked -p headwater-control-plane -p headwater-data-plane -p headwater-cli --bins; \
+	$(CARGO) test --locked -p headwater-tests --test cases -- --test-threads=1 --nocapture $(ARGS)
 
 lint: protoc ## formatting, clippy, crate edges and purity, documentation; warnings are errors
 	$(CARGO) fmt --all --check

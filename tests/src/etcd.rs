@@ -15,10 +15,13 @@ use crate::eventually::eventually;
 use crate::http;
 use crate::ports;
 use crate::process::{Process, Program};
+use crate::tcp_proxy::TcpProxy;
 
 mod binary;
+mod grpc_proxy;
 
 pub use binary::{Version, dependable, etcd_binary, etcdutl_binary, restorable, skipped};
+pub use grpc_proxy::GrpcProxy;
 
 /// How long a cluster may take to start, election included.
 const START: Duration = Duration::from_secs(30);
@@ -30,6 +33,8 @@ const TRIES: u32 = 3;
 pub struct Etcd {
     members: Vec<Member>,
     options: Options,
+    /// In front of each member, for its peers; none without `peer_proxies`.
+    proxies: Vec<TcpProxy>,
     /// Names the history: another token makes other ids.
     token: String,
     snapshots: u32,
@@ -47,6 +52,8 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// `https` towards clients, with these files.
     pub tls: Option<Tls>,
+    /// Whether members reach each other through proxies, so that [`Etcd::isolate`] can cut one off from its peers.
+    pub peer_proxies: bool,
 }
 
 /// Files for TLS towards clients.
@@ -70,7 +77,10 @@ pub struct Member {
     /// `host:port` of `/health` and `/metrics`, without TLS or login.
     pub metrics: String,
     name: String,
+    /// `host:port` where it listens for its peers,
     peer: String,
+    /// and where they find it.
+    advertised: String,
     data: PathBuf,
 }
 
@@ -92,7 +102,7 @@ pub enum Restore {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { members: 1, fsync: false, arguments: Vec::new(), tls: None }
+        Self { members: 1, fsync: false, arguments: Vec::new(), tls: None, peer_proxies: false }
     }
 }
 
@@ -121,7 +131,7 @@ impl Etcd {
     /// As [`Etcd::start`].
     pub async fn start_with(options: Options) -> Self {
         for attempt in 1..=TRIES {
-            let mut cluster = Self::spawn(options.clone());
+            let mut cluster = Self::spawn(options.clone()).await;
             // A port that was taken ends a member within moments.
             tokio::time::sleep(Duration::from_millis(300)).await;
             if attempt == TRIES || cluster.members.iter_mut().all(|member| member.process.is_running()) {
@@ -132,21 +142,31 @@ impl Etcd {
         unreachable!("the last attempt answers or panics")
     }
 
-    fn spawn(options: Options) -> Self {
+    async fn spawn(options: Options) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let token = format!("token-{}", ports::free());
         let addresses: Vec<[String; 3]> = (0..options.members)
             .map(|_| std::array::from_fn(|_| format!("127.0.0.1:{}", ports::free())))
             .collect();
-        let cluster =
-            initial_cluster(addresses.iter().enumerate().map(|(i, it)| (format!("m{i}"), it[1].as_str())));
-        let members = addresses.into_iter().enumerate().map(|(index, [address, peer, metrics])| {
+        let mut proxies = Vec::new();
+        for [_, peer, _] in addresses.iter().filter(|_| options.peer_proxies) {
+            proxies.push(TcpProxy::start(peer.as_str()).await);
+        }
+        let mut advertised: Vec<String> = addresses.iter().map(|[_, peer, _]| peer.clone()).collect();
+        for (peer, proxy) in advertised.iter_mut().zip(&proxies) {
+            *peer = proxy.address.to_string();
+        }
+        let named = advertised.iter().enumerate().map(|(index, at)| (format!("m{index}"), at.as_str()));
+        let cluster = initial_cluster(named);
+        let addresses = addresses.into_iter().zip(advertised).enumerate();
+        let members = addresses.map(|(index, ([address, peer, metrics], advertised))| {
             let name = format!("m{index}");
             let data = folder.path().join(&name);
-            let program = program(&options, &token, &cluster, &name, &data, [&address, &peer, &metrics]);
-            Member { process: program.start(), address, metrics, name, peer, data }
+            let at = [&address, &peer, &advertised, &metrics].map(String::as_str);
+            let program = program(&options, &token, &cluster, &name, &data, at);
+            Member { process: program.start(), address, metrics, name, peer, advertised, data }
         });
-        Self { members: members.collect(), options, token, snapshots: 0, folder }
+        Self { members: members.collect(), options, proxies, token, snapshots: 0, folder }
     }
 
     /// Waits until every running member says it is healthy, which takes a leader.
@@ -237,20 +257,54 @@ impl Etcd {
     /// # Panics
     /// When `etcdutl` is missing (see [`etcdutl_binary`]) or refuses, or the cluster does not come up.
     pub async fn restore(&mut self, snapshot: &Snapshot, how: Restore) {
+        self.anew(Some((snapshot, how))).await;
+    }
+
+    /// Kills all members, removes their data and starts them on the same addresses: an empty etcd of other ids.
+    ///
+    /// # Panics
+    /// When the cluster does not come up.
+    pub async fn wipe(&mut self) {
+        self.anew(None).await;
+    }
+
+    async fn anew(&mut self, from: Option<(&Snapshot, Restore)>) {
         self.kill();
-        if how == Restore::OtherIds {
+        if from.is_none_or(|(_, how)| how == Restore::OtherIds) {
             self.token = format!("token-{}", ports::free());
         }
-        let cluster = initial_cluster(self.members.iter().map(|it| (it.name.clone(), it.peer.as_str())));
+        let named = self.members.iter().map(|it| (it.name.clone(), it.advertised.as_str()));
+        let cluster = initial_cluster(named);
         for member in &mut self.members {
             std::fs::remove_dir_all(&member.data).expect("a killed member's data can be removed");
-            member.restore(snapshot, how, &self.token, &cluster).await;
-            let addresses = [&member.address, &member.peer, &member.metrics].map(String::as_str);
-            let program =
-                program(&self.options, &self.token, &cluster, &member.name, &member.data, addresses);
+            if let Some((snapshot, how)) = from {
+                member.restore(snapshot, how, &self.token, &cluster).await;
+            }
+            let at = [&member.address, &member.peer, &member.advertised, &member.metrics].map(String::as_str);
+            let program = program(&self.options, &self.token, &cluster, &member.name, &member.data, at);
             member.process = program.start();
         }
         self.ready().await;
+    }
+
+    /// Cuts a running member off from its peers, both ways; clients still reach it. Takes `peer_proxies`, and Linux.
+    ///
+    /// # Panics
+    /// When there are no proxies between the members.
+    pub fn isolate(&self, index: usize) {
+        assert_eq!(self.proxies.len(), self.members.len(), "start it with peer_proxies");
+        for (at, proxy) in self.proxies.iter().enumerate() {
+            if at == index { proxy.refuse() } else { proxy.refuse_process(self.members[index].process.id()) }
+        }
+    }
+
+    /// Ends the isolation of a member.
+    ///
+    /// # Panics
+    /// When there are no proxies between the members.
+    pub fn rejoin(&self, index: usize) {
+        assert!(index < self.proxies.len(), "start it with peer_proxies");
+        self.proxies.iter().for_each(TcpProxy::heal);
     }
 }
 
@@ -287,7 +341,7 @@ impl Member {
         let mut program = Program::new(utl).args(["snapshot", "restore"]).arg(&snapshot.0);
         program = program.args(["--name", &self.name, "--initial-cluster-token", token]);
         program = program.args(["--initial-cluster", cluster]);
-        program = program.args(["--initial-advertise-peer-urls", &format!("http://{}", self.peer)]);
+        program = program.args(["--initial-advertise-peer-urls", &format!("http://{}", self.advertised)]);
         program = program.arg("--data-dir").arg(&self.data);
         if let Restore::Bumped(by) = how {
             program = program.args(["--bump-revision", &by.to_string(), "--mark-compacted"]);
@@ -311,7 +365,7 @@ fn program(
     cluster: &str,
     name: &str,
     data: &Path,
-    [address, peer, metrics]: [&str; 3],
+    [address, peer, advertised, metrics]: [&str; 4],
 ) -> Program {
     let scheme = scheme(options);
     let mut program = Program::new(etcd_binary()).args(["--name", name]).arg("--data-dir").arg(data);
@@ -319,7 +373,7 @@ fn program(
         ("--listen-client-urls", format!("{scheme}://{address}")),
         ("--advertise-client-urls", format!("{scheme}://{address}")),
         ("--listen-peer-urls", format!("http://{peer}")),
-        ("--initial-advertise-peer-urls", format!("http://{peer}")),
+        ("--initial-advertise-peer-urls", format!("http://{advertised}")),
         ("--listen-metrics-urls", format!("http://{metrics}")),
         ("--initial-cluster", cluster.to_owned()),
         ("--initial-cluster-token", token.to_owned()),

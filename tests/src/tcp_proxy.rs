@@ -15,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::bench::system;
+
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
 /// Chunks under way in one direction; more wait in the sender's socket.
@@ -57,6 +59,10 @@ struct Control {
     /// Rises at each cut; a connection that began under a lower number ends.
     cuts: watch::Sender<u64>,
     refusing: watch::Sender<bool>,
+    /// Connections of this process are refused.
+    refused_process: watch::Sender<Option<u32>>,
+    /// Rises at each half-close; a connection that began under a lower number ends its direction down.
+    half_closes: watch::Sender<u64>,
     accepted: AtomicU64,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
@@ -78,6 +84,8 @@ impl TcpProxy {
             down: watch::Sender::default(),
             cuts: watch::Sender::new(0),
             refusing: watch::Sender::new(false),
+            refused_process: watch::Sender::new(None),
+            half_closes: watch::Sender::new(0),
             accepted: AtomicU64::new(0),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
@@ -111,9 +119,21 @@ impl TcpProxy {
         self.cut();
     }
 
+    /// Closes what is open, and each new connection of one process of this machine as it comes. For Linux.
+    pub fn refuse_process(&self, process: u32) {
+        self.control.refused_process.send_replace(Some(process));
+        self.cut();
+    }
+
+    /// Tells the clients of open connections that the server will say no more; what they send still passes.
+    pub fn half_close(&self) {
+        self.control.half_closes.send_modify(|times| *times += 1);
+    }
+
     /// No fault in either direction, new connections welcome.
     pub fn heal(&self) {
         self.control.refusing.send_replace(false);
+        self.control.refused_process.send_replace(None);
         self.set(Direction::Up, Fault::default());
         self.set(Direction::Down, Fault::default());
     }
@@ -157,16 +177,17 @@ impl Control {
 
 async fn accept(listener: TcpListener, control: Arc<Control>, supervisor: Supervisor) {
     loop {
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let Ok((client, from)) = listener.accept().await else { continue };
         control.accepted.fetch_add(1, Ordering::Relaxed);
         let policy = Policy::best_effort().dropped_on_cancel();
-        supervisor.spawn("connection", policy, connection(client, Arc::clone(&control)));
+        supervisor.spawn("connection", policy, connection(client, from, Arc::clone(&control)));
     }
 }
 
-async fn connection(mut client: TcpStream, control: Arc<Control>) {
+async fn connection(mut client: TcpStream, from: SocketAddr, control: Arc<Control>) {
     let mut cuts = control.cuts.subscribe();
-    if *control.refusing.borrow() {
+    let refused_process = *control.refused_process.borrow();
+    if *control.refusing.borrow() || refused_process.is_some_and(|process| system::holds(process, from)) {
         let _ = client.set_zero_linger();
         return;
     }
@@ -201,6 +222,13 @@ async fn pass(
 ) -> io::Result<()> {
     let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
     let mut fault = control.fault(direction).subscribe();
+    let mut half_closes = control.half_closes.subscribe();
+    let half_closed = async {
+        match direction {
+            Direction::Up => std::future::pending().await,
+            Direction::Down => half_closes.changed().await,
+        }
+    };
     let reading = async {
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -218,10 +246,17 @@ async fn pass(
             write(&mut to, &bytes, &mut fault, control.counter(direction)).await?;
         }
         thawed(&mut fault).await;
-        to.shutdown().await
+        Ok(())
     };
-    let ((), written) = tokio::join!(reading, writing);
-    written
+    let passing = async {
+        let ((), written) = tokio::join!(reading, writing);
+        written
+    };
+    let written = tokio::select! {
+        written = passing => written,
+        _ = half_closed => Ok(()),
+    };
+    to.shutdown().await.and(written)
 }
 
 async fn write(
@@ -342,6 +377,37 @@ mod tests {
         ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"again").await.unwrap();
 
         proxy.refuse();
+        let mut refused = TcpStream::connect(proxy.address).await.unwrap();
+        assert!(tokio::time::timeout(LIMIT, ask(&mut refused, b"refused")).await.unwrap().is_err());
+        proxy.heal();
+        ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"healed").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_half_closed_connection_takes_and_gives_nothing() {
+        let (proxy, _echo) = echo().await;
+        let mut stream = TcpStream::connect(proxy.address).await.unwrap();
+        ask(&mut stream, b"before").await.unwrap();
+        proxy.half_close();
+        let end = tokio::time::timeout(LIMIT, stream.read(&mut [0; 1])).await.unwrap();
+        assert_eq!(end.unwrap(), 0, "an end, not a reset");
+        let passed = proxy.bytes(Direction::Up);
+        stream.write_all(b"after").await.unwrap();
+        crate::eventually::eventually("the way up is open", LIMIT, || async {
+            let now = proxy.bytes(Direction::Up);
+            if now == passed + 5 { Ok(()) } else { Err(now) }
+        })
+        .await;
+        ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"again").await.unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn one_process_is_refused_and_others_are_not() {
+        let (proxy, _echo) = echo().await;
+        proxy.refuse_process(std::process::id() + 1);
+        ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"another").await.unwrap();
+        proxy.refuse_process(std::process::id());
         let mut refused = TcpStream::connect(proxy.address).await.unwrap();
         assert!(tokio::time::timeout(LIMIT, ask(&mut refused, b"refused")).await.unwrap().is_err());
         proxy.heal();
