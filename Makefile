@@ -8,7 +8,7 @@ SEEDS ?= 2000
 SOAK_MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dev test test-etcd-matrix lint deny bench simulate mutants soak etcd protoc
+.PHONY: help dev test test-etcd-matrix cases lint deny bench simulate mutants soak etcd protoc
 
 help: ## lists the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,12 @@ test: protoc ## every test, against a real etcd; ARGS goes to the test runner
 test-etcd-matrix: protoc ## releases of etcd under faults, resumable; writes docs/etcd-matrix.md; ARGS="--help" teaches
 	@tools/etcd-matrix.sh
 	$(CARGO) run --locked -p headwater-tests --bin matrix -- --write docs/etcd-matrix.md $(ARGS)
+
+cases: protoc ## the cases of docs/cases.md in full, one after another; hours: ARGS=c07 chooses
+	@set -eu; settings="$$(tools/etcd.sh)"; eval "$$settings"; export ETCD_BIN ETCDUTL_BIN; \
+	export HEADWATER_FULL_CASES=1; set -x; \
+	$(CARGO) build --locked -p headwater-control-plane -p headwater-data-plane -p headwater-cli --bins; \
+	$(CARGO) test --locked -p headwater-tests --test cases -- --test-threads=1 --nocapture $(ARGS)
 
 lint: protoc ## formatting, clippy, crate edges and purity, documentation; warnings are errors
 	$(CARGO) fmt --all --check

@@ -10,6 +10,7 @@ pub mod beat;
 pub mod child;
 pub mod clock;
 pub mod contender;
+pub mod crowd;
 pub mod fleet;
 pub mod floor;
 pub mod idle;

@@ -17,10 +17,13 @@ use crate::ports;
 use crate::process::{Process, Program};
 
 mod binary;
+mod grpc_proxy;
 mod peers;
 mod wiped;
 
 pub use binary::{Binaries, Version, dependable, etcd_binary, etcdutl_binary, restorable, skipped};
+
+pub use grpc_proxy::GrpcProxy;
 
 use peers::PeerLinks;
 

@@ -15,6 +15,7 @@ use headwater_process::{Policy, Supervisor};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+mod messages;
 mod pump;
 mod stream;
 
@@ -52,6 +53,8 @@ pub struct Seen {
     pub passed: u64,
     /// Response bytes swallowed.
     pub swallowed: u64,
+    /// The largest response message begun, in bytes, as gRPC frames them.
+    pub largest: u64,
 }
 
 #[derive(Debug)]

@@ -16,6 +16,14 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// When there is no whole answer within 5 s; a status is an answer, whatever it is.
 pub async fn get(address: &str, path: &str) -> Result<(u16, String)> {
+    get_within(address, path, LIMIT).await
+}
+
+/// As [`get`], within `limit`: for what is large.
+///
+/// # Errors
+/// As [`get`].
+pub async fn get_within(address: &str, path: &str, limit: Duration) -> Result<(u16, String)> {
     let target = format!("http://{address}{path}").parse().context("build the URL")?;
     let ask = async {
         let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
@@ -24,7 +32,7 @@ pub async fn get(address: &str, path: &str) -> Result<(u16, String)> {
         let body = answer.into_body().collect().await.context("read the body")?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    tokio::time::timeout(LIMIT, ask)
+    tokio::time::timeout(limit, ask)
         .await
-        .with_context(|| format!("GET {address}{path}: no answer in {LIMIT:?}"))?
+        .with_context(|| format!("GET {address}{path}: no answer in {limit:?}"))?
 }

@@ -42,6 +42,16 @@ impl Keys {
         self.put_raw(key, value.to_string()).await
     }
 
+    /// Puts a key of other tenants, in full; answers the revision.
+    ///
+    /// # Panics
+    /// When etcd refuses, or the key is below the prefix.
+    pub async fn put_outside(&self, key: &str, value: impl Into<Vec<u8>>) -> u64 {
+        assert!(!key.starts_with(PREFIX), "{key} is ours");
+        let answer = self.0.kv_client().put(key, value, None).await;
+        revision(answer.expect("etcd takes the put").header())
+    }
+
     /// Deletes a key; answers the revision.
     ///
     /// # Panics
@@ -71,9 +81,33 @@ impl Keys {
     /// When etcd refuses.
     pub async fn compact(&self) -> u64 {
         let newest = self.put_raw("data_plane/compacted", "x").await;
+        self.compact_to(newest).await;
+        newest
+    }
+
+    /// The same without a write of our own; answers the newest revision.
+    ///
+    /// # Panics
+    /// When etcd refuses.
+    pub async fn compact_only(&self) -> u64 {
+        let newest = self.head().await;
+        self.compact_to(newest).await;
+        newest
+    }
+
+    /// The newest revision of all of etcd.
+    ///
+    /// # Panics
+    /// When etcd does not answer.
+    pub async fn head(&self) -> u64 {
+        let options = GetOptions::new().with_count_only();
+        let answer = self.0.kv_client().get(PREFIX, Some(options)).await;
+        revision(answer.expect("etcd answers").header())
+    }
+
+    async fn compact_to(&self, newest: u64) {
         let number = i64::try_from(newest).expect("a revision fits");
         self.0.kv_client().compact(number, None).await.expect("etcd compacts");
-        newest
     }
 
     /// Every key of two segments with its mod revision, as of a revision, or now.
@@ -83,7 +117,8 @@ impl Keys {
     pub async fn content(&self, revision: Option<u64>) -> BTreeMap<String, u64> {
         let number = revision.map_or(0, |it| i64::try_from(it).expect("a revision fits"));
         let options = GetOptions::new().with_prefix().with_keys_only().with_revision(number);
-        let answer = self.0.kv_client().get(PREFIX, Some(options)).await.expect("etcd answers");
+        let mut kv = self.0.kv_client().max_decoding_message_size(1 << 30);
+        let answer = kv.get(PREFIX, Some(options)).await.expect("etcd answers");
         let keys = answer.kvs().iter().filter_map(|kv| {
             let key = kv.key_str().ok()?.strip_prefix(PREFIX)?;
             let mod_revision = u64::try_from(kv.mod_revision()).ok()?;

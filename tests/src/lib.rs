@@ -3,8 +3,11 @@
 //!
 //! Nothing here is used in production, and nothing here trusts the code under test to report about itself.
 
+pub mod auth;
 pub mod bench;
+pub mod case;
 pub mod certificates;
+pub mod cut_off;
 pub mod etcd;
 pub mod eventually;
 pub mod fake_etcd;
@@ -18,6 +21,8 @@ pub mod origin;
 pub mod planes;
 pub mod ports;
 pub mod process;
+pub mod requests;
 pub mod simulation;
 pub mod soak;
+pub mod site;
 pub mod tcp_proxy;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::eventually::eventually;
 use crate::http;
+use crate::keys::Keys;
 use crate::ports;
 use crate::process::{Process, Program};
 
@@ -120,6 +121,35 @@ impl Replica {
         ready("replica", &self.health).await;
     }
 
+    /// Waits until its status satisfies a condition; answers it.
+    ///
+    /// # Panics
+    /// When it does not within `limit`.
+    pub async fn shows(&self, what: &str, limit: Duration, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("the replica shows {what}"), limit, || async {
+            let status = self.status().await.map_err(|error| format!("{error:#}"))?;
+            if holds(&status) { Ok(status) } else { Err(status.to_string()) }
+        })
+        .await
+    }
+
+    /// Waits until its source is live; answers the member it follows.
+    ///
+    /// # Panics
+    /// When it is not within `limit`.
+    pub async fn live(&self, limit: Duration) -> String {
+        let status = self.shows("a live source", limit, |it| it["source"]["stage"] == "live").await;
+        status["source"]["member"].as_str().expect("a live source has a member").to_owned()
+    }
+
+    /// Puts a value as an operator; answers how the command ended and what it said.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub async fn put(&self, key: &str, value: &Value) -> (ExitStatus, String) {
+        self.command(&["put", key, &value.to_string()]).await
+    }
+
     /// Runs the operators' command against it.
     ///
     /// # Panics
@@ -166,7 +196,9 @@ impl Node {
     /// # Errors
     /// When it does not answer, or holds nothing.
     pub async fn held(&self) -> Result<Held> {
-        let dump = page(&self.control, "/config_dump").await?;
+        // With an unoptimized node and tens of thousands of resources this takes its time.
+        let answer = http::get_within(&self.control, "/config_dump", LIMIT).await?;
+        let dump = document("/config_dump", answer)?;
         let resources = dump["resources"].as_array().context("a dump has resources")?;
         let pairs =
             resources.iter().map(|it| Some((it["key"].as_str()?.to_owned(), it["mod_revision"].as_u64()?)));
@@ -207,6 +239,24 @@ impl Node {
             }
         })
         .await;
+    }
+
+    /// Waits until it holds what etcd holds now; answers that.
+    ///
+    /// # Panics
+    /// When it does not within `limit`.
+    pub async fn equals(&self, keys: &Keys, limit: Duration) -> Held {
+        eventually("the node holds what etcd holds", limit, || async {
+            let held = self.held().await.map_err(|error| format!("{error:#}"))?;
+            let there = keys.content(None).await;
+            if held.content == there {
+                return Ok(held);
+            }
+            let differ = there.iter().filter(|(key, at)| held.content.get(*key) != Some(at)).count();
+            let (has, should) = (held.content.len(), there.len());
+            Err(format!("{has} of {should} at {}, {differ} missing or other", held.revision))
+        })
+        .await
     }
 
     /// Waits until it has applied at least this revision; answers its status.
@@ -258,7 +308,10 @@ fn sum(text: &str, name: &str) -> f64 {
 }
 
 async fn page(address: &str, path: &str) -> Result<Value> {
-    let (status, body) = http::get(address, path).await?;
+    document(path, http::get(address, path).await?)
+}
+
+fn document(path: &str, (status, body): (u16, String)) -> Result<Value> {
     if status != 200 {
         bail!("{path} answers {status}: {body}");
     }

@@ -59,6 +59,8 @@ struct Control {
     /// Likewise; such a connection stays open and passes nothing.
     strandings: watch::Sender<u64>,
     refusing: watch::Sender<bool>,
+    /// Rises at each half-close; a connection that began under a lower number ends its direction down.
+    half_closes: watch::Sender<u64>,
     accepted: AtomicU64,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
@@ -81,6 +83,7 @@ impl TcpProxy {
             cuts: watch::Sender::new(0),
             strandings: watch::Sender::new(0),
             refusing: watch::Sender::new(false),
+            half_closes: watch::Sender::new(0),
             accepted: AtomicU64::new(0),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
@@ -118,6 +121,11 @@ impl TcpProxy {
     pub fn refuse(&self) {
         self.control.refusing.send_replace(true);
         self.cut();
+    }
+
+    /// Tells the clients of open connections that the server will say no more; what they send still passes.
+    pub fn half_close(&self) {
+        self.control.half_closes.send_modify(|times| *times += 1);
     }
 
     /// No fault in either direction, new connections welcome.
@@ -211,6 +219,13 @@ async fn pass(
 ) -> io::Result<()> {
     let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
     let mut fault = control.fault(direction).subscribe();
+    let mut half_closes = control.half_closes.subscribe();
+    let half_closed = async {
+        match direction {
+            Direction::Up => std::future::pending().await,
+            Direction::Down => half_closes.changed().await,
+        }
+    };
     let reading = async {
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -228,10 +243,17 @@ async fn pass(
             write(&mut to, &bytes, &mut fault, control.counter(direction)).await?;
         }
         thawed(&mut fault).await;
-        to.shutdown().await
+        Ok(())
     };
-    let ((), written) = tokio::join!(reading, writing);
-    written
+    let passing = async {
+        let ((), written) = tokio::join!(reading, writing);
+        written
+    };
+    let written = tokio::select! {
+        written = passing => written,
+        _ = half_closed => Ok(()),
+    };
+    to.shutdown().await.and(written)
 }
 
 async fn write(
@@ -373,5 +395,23 @@ mod tests {
         proxy.cut();
         let end = tokio::time::timeout(LIMIT, stream.read(&mut [0; 1])).await.unwrap();
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn a_half_closed_connection_takes_and_gives_nothing() {
+        let (proxy, _echo) = echo().await;
+        let mut stream = TcpStream::connect(proxy.address).await.unwrap();
+        ask(&mut stream, b"before").await.unwrap();
+        proxy.half_close();
+        let end = tokio::time::timeout(LIMIT, stream.read(&mut [0; 1])).await.unwrap();
+        assert_eq!(end.unwrap(), 0, "an end, not a reset");
+        let passed = proxy.bytes(Direction::Up);
+        stream.write_all(b"after").await.unwrap();
+        crate::eventually::eventually("the way up is open", LIMIT, || async {
+            let now = proxy.bytes(Direction::Up);
+            if now == passed + 5 { Ok(()) } else { Err(now) }
+        })
+        .await;
+        ask(&mut TcpStream::connect(proxy.address).await.unwrap(), b"again").await.unwrap();
     }
 }

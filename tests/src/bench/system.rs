@@ -67,7 +67,7 @@ pub fn load_average() -> Result<f64> {
 /// # Errors
 /// When the system does not say.
 pub fn connections_to(port: u16) -> Result<usize> {
-    let own = own_sockets()?;
+    let own = sockets(std::process::id())?;
     let text = std::fs::read_to_string("/proc/net/tcp").context("read /proc/net/tcp")?;
     let suffix = format!(":{port:04X}");
     let counted = text.lines().skip(1).filter(|line| {
@@ -79,8 +79,22 @@ pub fn connections_to(port: u16) -> Result<usize> {
     Ok(counted.count())
 }
 
-fn own_sockets() -> Result<BTreeSet<String>> {
-    let files = std::fs::read_dir("/proc/self/fd").context("read /proc/self/fd")?;
+/// How many threads a process has, and how many files and sockets it holds open.
+///
+/// # Errors
+/// When the system does not say (it does on Linux).
+pub fn threads_and_files(process: u32) -> Result<(usize, usize)> {
+    let count = |folder: &str| -> Result<usize> {
+        let path = format!("/proc/{process}/{folder}");
+        Ok(std::fs::read_dir(&path).with_context(|| format!("read {path}"))?.count())
+    };
+    Ok((count("task")?, count("fd")?))
+}
+
+/// The sockets a process holds, by the numbers the system gives them.
+fn sockets(process: u32) -> Result<BTreeSet<String>> {
+    let path = format!("/proc/{process}/fd");
+    let files = std::fs::read_dir(&path).with_context(|| format!("read {path}"))?;
     let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
     Ok(targets
         .filter_map(|target| Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
@@ -97,6 +111,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let _client = std::net::TcpStream::connect(address).unwrap();
         assert_eq!(connections_to(address.port()).unwrap(), 0);
+        let (threads, files) = threads_and_files(std::process::id()).unwrap();
+        assert!(threads > 1 && files > 2, "{threads} threads, {files} files");
         assert!(cpu_microseconds(std::process::id()).is_ok());
         assert!(resident_kib(std::process::id()).unwrap() > 100);
         assert!(load_average().unwrap() >= 0.0);

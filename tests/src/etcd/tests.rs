@@ -80,3 +80,42 @@ async fn a_cluster_of_three_survives_one() {
     etcd.restart().await;
     assert_eq!(keys(&mut client).await, ["/x/a"]);
 }
+
+#[tokio::test]
+async fn a_wiped_etcd_is_empty_and_another() {
+    let mut etcd = Etcd::start().await;
+    let mut client = etcd.client().await;
+    client.put("/x/a", "1", None).await.unwrap();
+    let before = identity(&mut client).await;
+    etcd.wipe_as_another().await;
+    let mut client = etcd.client().await;
+    let after = identity(&mut client).await;
+    assert!(after.0 != before.0 && after.1 < before.1, "{before:?} {after:?}");
+    assert_eq!(keys(&mut client).await, Vec::<String>::new());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_isolated_member_is_reached_by_clients_and_knows_no_leader() {
+    let options = Options { members: 3, peer_links: true, ..Options::default() };
+    let etcd = Etcd::start_with(options).await;
+    for index in [0, 1] {
+        etcd.cut_off(index);
+        eventually("it knows no leader", START, || async {
+            let leaders = etcd.members()[index].metric("etcd_server_has_leader").await;
+            if leaders < 1.0 { Ok(()) } else { Err(leaders) }
+        })
+        .await;
+        let mut others = etcd.endpoints();
+        let own = others.remove(index);
+        let mut client = Client::connect(others, None).await.unwrap();
+        let put = |client: &Client| client.kv_client();
+        eventually("the others go on", START, || async { put(&client).put("/x/a", "1", None).await }).await;
+        let alone = Client::connect([own], None).await.unwrap();
+        let local = GetOptions::new().with_serializable();
+        assert!(alone.kv_client().get("/x/a", Some(local)).await.is_ok(), "clients reach it");
+        etcd.rejoin(index);
+        etcd.ready().await;
+        assert_eq!(keys(&mut client).await, ["/x/a"]);
+    }
+}

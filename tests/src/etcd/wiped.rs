@@ -6,6 +6,7 @@ use etcd_client::{Client, ConnectOptions};
 
 use super::{Etcd, Formation, START};
 use crate::eventually::eventually;
+use crate::ports;
 
 /// How long one question to the others may take: what one of them was asked while there was no leader, it may never
 /// answer.
@@ -23,6 +24,24 @@ impl Etcd {
         for member in &mut self.members {
             std::fs::remove_dir_all(&member.data).expect("a killed member's data can be removed");
             member.process.restart();
+        }
+        self.tell_links();
+        self.ready().await;
+    }
+
+    /// Kills all members, removes their data and starts them as another cluster, on the same addresses.
+    ///
+    /// # Panics
+    /// As [`Etcd::wipe`].
+    pub async fn wipe_as_another(&mut self) {
+        self.kill();
+        self.token = format!("token-{}", ports::free());
+        let cluster = self.initial_cluster();
+        let (options, token) = (&self.options, &self.token);
+        let formation = Formation { options, token, cluster: &cluster, state: "new" };
+        for member in &mut self.members {
+            std::fs::remove_dir_all(&member.data).expect("a killed member's data can be removed");
+            member.process = formation.program_of(member).start();
         }
         self.tell_links();
         self.ready().await;

@@ -87,6 +87,9 @@ pub(super) fn txn(state: &Shared, request: Request<PbTxnRequest>) -> Result<PbTx
     Ok(wire::txn_answer(answer))
 }
 
+/// An alarm as Status words it.
+const NO_SPACE: &str = "memberID:1 alarm:NOSPACE ";
+
 /// `Maintenance.Status`: answered locally, also without a leader.
 pub(super) fn status(state: &Shared, _: Request<StatusRequest>) -> Result<PbStatusResponse, Status> {
     let mut state = lock(state);
@@ -101,6 +104,7 @@ pub(super) fn status(state: &Shared, _: Request<StatusRequest>) -> Result<PbStat
         leader: if leaderless { 0 } else { header.member_id },
         raft_term: header.raft_term,
         is_learner: state.script.plays(&Deviation::Learner),
+        errors: if state.script.holds(&Deviation::NoSpace) { vec![NO_SPACE.to_owned()] } else { vec![] },
         ..PbStatusResponse::default()
     })
 }

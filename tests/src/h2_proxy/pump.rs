@@ -8,6 +8,7 @@ use h2::{Reason, RecvStream, SendStream};
 use tokio::time::sleep;
 
 use super::Control;
+use super::messages::Messages;
 
 /// Request bytes and trailers, unharmed.
 pub(super) async fn up(mut from: RecvStream, to: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
@@ -29,6 +30,7 @@ pub(super) async fn down(
     number: u64,
 ) -> Result<(), h2::Error> {
     let swallows = || control.rules.borrow().swallows(path, number);
+    let mut messages = Messages::default();
     loop {
         let bytes = tokio::select! {
             bytes = from.data() => bytes,
@@ -37,6 +39,8 @@ pub(super) async fn down(
         };
         let Some(bytes) = bytes.transpose()? else { break };
         let length = bytes.len();
+        let largest = messages.take(&bytes);
+        control.note(path, |seen| seen.largest = seen.largest.max(largest));
         if swallows() {
             control.note(path, |seen| seen.swallowed += length as u64);
         } else {

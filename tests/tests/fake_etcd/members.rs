@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use headwater_control_plane::backend::{Continuity, Stage};
+use headwater_control_plane::backend::etcd::{EtcdCluster, EtcdConfig, EtcdReader, Metrics};
+use headwater_control_plane::backend::{Continuity, Reader, Stage};
 use headwater_tests::eventually::throughout;
-use headwater_tests::fake_etcd::{Deviation, FakeEtcd, config};
+use headwater_tests::fake_etcd::{Deviation, FakeEtcd, PREFIX, config};
 use headwater_tests::follower::Follower;
 
 use super::{begin, follow, follow_with, followed, live, says};
@@ -125,5 +126,21 @@ async fn a_restore_counts_when_the_other_member_agrees_or_does_not_answer() {
         let told = followed.equals(&follower).await;
         let rewound = matches!(told.loads.as_slice(), [Continuity::First, Continuity::Rewound { .. }]);
         assert!(rewound, "{answers}: {:?}", told.loads);
+    }
+}
+
+/// Whichever of the two a replica begins with; eight begin at random.
+#[tokio::test]
+async fn of_two_members_the_one_that_lives_is_found_by_watch_and_reads() {
+    let fake = FakeEtcd::start().await;
+    fake.fill(10);
+    let dead = format!("http://127.0.0.1:{}", headwater_tests::ports::free());
+    let config = || EtcdConfig { endpoints: vec![dead.clone(), fake.endpoint()], ..config(&[&fake]) };
+    for _ in 0..8 {
+        let cluster = EtcdCluster::new(config(), Metrics::default());
+        EtcdReader::new(cluster.clone(), PREFIX).head().await.expect("a read finds it");
+        let follower = Follower::resume(&cluster, PREFIX, None);
+        live(&follower).await;
+        fake.equals(&follower).await;
     }
 }

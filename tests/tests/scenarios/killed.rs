@@ -2,15 +2,13 @@
 //!
 //! `HEADWATER_TEST_KILLS` says how often; 10 without it.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use headwater_process::{Policy, Supervisor};
 use headwater_tests::etcd::{Etcd, dependable};
-use headwater_tests::eventually::eventually;
 use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, upstream};
-use headwater_tests::planes::{Held, LIMIT, Node, Replica};
+use headwater_tests::planes::{LIMIT, Node, Replica};
 
 /// How often to kill.
 fn kills() -> u32 {
@@ -35,15 +33,6 @@ fn writer(supervisor: &Supervisor, keys: &Keys) {
 /// A moment that nobody chose.
 fn moment() -> Duration {
     Duration::from_micros(rand::random_range(0..300_000))
-}
-
-async fn equals(node: &Node, keys: &Keys) -> Held {
-    eventually("the node holds what etcd holds", LIMIT, || async {
-        let held = node.held().await.map_err(|error| format!("{error:#}"))?;
-        let there: BTreeMap<_, _> = keys.content(None).await;
-        if held.content == there { Ok(held) } else { Err(format!("revision {}", held.revision)) }
-    })
-    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,7 +66,7 @@ async fn a_killed_node_opens_at_a_whole_version_no_older_than_its_last_durable()
         let then = keys.content(Some(held.revision)).await;
         assert_eq!(held.content, then, "kill {kill}: not what etcd held at {}", held.revision);
         replica.process.restart();
-        equals(&node, &keys).await;
+        node.equals(&keys, LIMIT).await;
     }
     println!("{} kills; ready again within {slowest:?}", kills());
     record.kept().await;
@@ -103,7 +92,7 @@ async fn a_killed_replica_loses_nothing() {
         tokio::time::sleep(moment()).await;
         writing.cancel();
         replica.process.restart();
-        let held = equals(&node, &keys).await;
+        let held = node.equals(&keys, LIMIT).await;
         assert!(held.revision > last, "kill {kill}: {} after {last}", held.revision);
         last = held.revision;
     }

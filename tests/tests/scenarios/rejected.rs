@@ -1,5 +1,6 @@
 //! Values that no node can use, put straight into etcd past every validation.
 
+use headwater_tests::bench::load;
 use headwater_tests::etcd::{Etcd, dependable};
 use headwater_tests::eventually::eventually;
 use headwater_tests::history::Record;
@@ -93,4 +94,29 @@ fn rejected(status: &Value) -> &Vec<Value> {
 
 fn find<'a>(rejects: &'a [Value], key: &str) -> &'a Value {
     rejects.iter().find(|it| it["key"] == key).unwrap_or_else(|| panic!("{key} is not in {rejects:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_rejects_than_a_queue_holds_do_not_cost_the_stream() {
+    if !dependable("more_rejects_than_a_queue_holds_do_not_cost_the_stream") {
+        return;
+    }
+    let (etcd, folder) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    // Their descriptions are too long: each is rejected, nothing is served instead, an older value is asked for.
+    load::fill(&mut etcd.client().await, 2_000, 700).await.unwrap();
+    let replica = Replica::start(folder.path(), "r1", &etcd.endpoints()[0], &[]);
+    let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
+    let all = |it: &Value| it["rejected"].as_array().is_some_and(|all| all.len() == 2_000);
+    let before = node.shows("its rejects", all).await;
+    let told = |it: &Value| it["rejects"].as_array().is_some_and(|all| all.len() == 2_000);
+    replica.shows("all rejects", LIMIT, told).await;
+    // Long enough for a stream that cannot be kept to be lost many times.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let after = node.status().await.unwrap();
+    assert_eq!(
+        after["stream"]["connections_lost"], before["stream"]["connections_lost"],
+        "{}",
+        after["stream"]
+    );
+    assert_eq!(after["stream"]["phase"], "open", "{}", after["stream"]);
 }

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use headwater_process::{Policy, Supervisor};
+use headwater_tests::cut_off::{sent, transfers, until_compacted};
 use headwater_tests::etcd::{Etcd, dependable};
-use headwater_tests::eventually::eventually;
 use headwater_tests::history::Record;
 use headwater_tests::keys::{Keys, Write, upstream};
-use headwater_tests::planes::{LIMIT, Node, Replica};
+use headwater_tests::planes::{Node, Replica};
 use headwater_tests::tcp_proxy::TcpProxy;
-use serde_json::Value;
 
 const RESOURCES: usize = 10_000;
 /// Writes of one transaction, within etcd's 128.
@@ -26,36 +25,6 @@ async fn fill(keys: &Keys) {
         let add = |write: Write, id| write.put(&format!("upstreams/{id}"), &upstream("127.0.0.1:80"));
         keys.commit(ids.fold(Write::default(), add)).await;
     }
-}
-
-/// Cuts the replica off, lets `meanwhile` happen and etcd forget it, and waits for the reload; answers the revision
-/// of the compaction.
-async fn reload<F: Future>(proxy: &TcpProxy, keys: &Keys, replica: &Replica, meanwhile: F) -> u64 {
-    let loads = replica.metric("headwater_source_loads_total").await;
-    proxy.refuse();
-    for round in 0..20 {
-        keys.put_raw("data_plane/server_info/other", format!("{round}")).await;
-    }
-    meanwhile.await;
-    let compacted = keys.compact().await;
-    proxy.heal();
-    eventually("the replica is past the compaction", LIMIT, || async {
-        let status = replica.status().await.map_err(|error| format!("{error:#}"))?;
-        let revision = status["version"]["revision"].as_u64();
-        if revision >= Some(compacted) && status["degraded"].is_null() {
-            Ok(())
-        } else {
-            Err(status.to_string())
-        }
-    })
-    .await;
-    let after = replica.metric("headwater_source_loads_total").await;
-    assert_eq!(after - loads, 1.0, "one compaction, one reload");
-    compacted
-}
-
-fn transfers(status: &Value) -> u64 {
-    status["stream"]["transfers"].as_u64().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,14 +48,14 @@ async fn an_unchanged_reload_sends_nothing_and_a_deletion_only_itself() {
     let node = Node::start(folder.path(), "n1", &replica.southbound, &[]);
     let record = Record::start(&etcd, [&node]).await;
     let before = node.shows("10,000 resources", |it| it["resources"] == RESOURCES).await;
-    let (sent, bytes) = counters(&replica).await;
-    assert_eq!(sent, 1.0, "one transfer brings the first version");
+    let (begun, bytes) = sent(&replica).await;
+    assert_eq!(begun, 1.0, "one transfer brings the first version");
 
-    let compacted = reload(&proxy, &keys, &replica, async {}).await;
+    let compacted = until_compacted(&proxy, &keys, &replica, async {}).await;
     let after = node.reaches(compacted).await;
     assert_eq!(after["applied"]["digest"], before["applied"]["digest"]);
     assert_eq!(transfers(&after), transfers(&before), "an unchanged reload reached the node");
-    assert_eq!(counters(&replica).await.0, sent, "an unchanged reload was sent");
+    assert_eq!(sent(&replica).await.0, begun, "an unchanged reload was sent");
     let kept = format!("put=0 deleted=0 kept={RESOURCES}");
     let lines = replica.process.lines();
     assert!(
@@ -94,12 +63,12 @@ async fn an_unchanged_reload_sends_nothing_and_a_deletion_only_itself() {
         "not every resource kept its allocation: {lines:?}"
     );
 
-    let compacted = reload(&proxy, &keys, &replica, keys.delete("upstreams/77")).await;
+    let compacted = until_compacted(&proxy, &keys, &replica, keys.delete("upstreams/77")).await;
     let deleted = node.reaches(compacted).await;
     assert_eq!(deleted["resources"], RESOURCES - 1);
     assert_eq!(transfers(&deleted), transfers(&before) + 1);
-    let (now, more) = counters(&replica).await;
-    assert_eq!(now, sent + 1.0, "a deletion is one transfer");
+    let (now, more) = sent(&replica).await;
+    assert_eq!(now, begun + 1.0, "a deletion is one transfer");
     let cost = more - bytes;
     println!("{bytes} bytes brought {RESOURCES} resources; two reloads and a deletion cost {cost}");
     assert!(cost < 8192.0, "one deletion and some progress, not {cost} bytes");
@@ -107,10 +76,4 @@ async fn an_unchanged_reload_sends_nothing_and_a_deletion_only_itself() {
     assert_eq!(held.content, keys.content(Some(held.revision)).await);
     supervisor.cancel();
     record.kept().await;
-}
-
-/// Transfers begun and bytes sent.
-async fn counters(replica: &Replica) -> (f64, f64) {
-    let transfers = replica.metric("headwater_distribution_transfers_total").await;
-    (transfers, replica.metric("headwater_distribution_sent_bytes_total").await)
 }

@@ -41,6 +41,13 @@ pub(super) struct Watch {
     range: KeyRange,
 }
 
+/// What a member says in its Status.
+pub(super) struct Said {
+    pub(super) member: Member,
+    /// Whether the cluster is out of space (its NOSPACE alarm); nothing where Status was denied.
+    pub(super) full: Option<bool>,
+}
+
 /// How a transaction ended.
 pub(super) enum TxnEnd {
     Committed(Committed),
@@ -86,29 +93,34 @@ impl Connection {
     }
 
     /// What the member says of itself; a denied Status is an answer too.
-    pub(super) async fn status(&self) -> Result<Member, Failure> {
+    pub(super) async fn status(&self) -> Result<Said, Failure> {
         let endpoint = self.endpoint.clone();
         match self.client.maintenance_client().status().await.map_err(failure) {
             Ok(status) => {
                 let header = header(status.header());
-                Ok(Member {
+                let member = Member {
                     endpoint,
                     version: MemberVersion::Known(status.version().to_owned()),
                     cluster_id: header.cluster_id,
                     member_id: header.member_id,
                     learner: status.is_learner(),
                     has_leader: status.leader() != 0,
-                })
+                };
+                let full = status.errors().iter().any(|error| error.contains("NOSPACE"));
+                Ok(Said { member, full: Some(full) })
             }
             // Leader and learner are then found out by the linearizable read that follows.
-            Err(Failure { fault: Fault::Denied, message }) => Ok(Member {
-                endpoint,
-                version: MemberVersion::Denied(message),
-                cluster_id: 0,
-                member_id: 0,
-                learner: false,
-                has_leader: true,
-            }),
+            Err(Failure { fault: Fault::Denied, message }) => {
+                let member = Member {
+                    endpoint,
+                    version: MemberVersion::Denied(message),
+                    cluster_id: 0,
+                    member_id: 0,
+                    learner: false,
+                    has_leader: true,
+                };
+                Ok(Said { member, full: None })
+            }
             Err(failure) => Err(failure),
         }
     }

@@ -145,13 +145,23 @@ impl EtcdCommit {
         let connection = opened.unwrap_or_else(|_| Err(timed_out())).map_err(unavailable)?;
         // From here on a missing answer proves nothing.
         match timeout(limit, connection.commit(&self.range, transaction)).await {
-            Ok(Ok(TxnEnd::Committed(committed))) => Ok(committed),
+            Ok(Ok(TxnEnd::Committed(committed))) => {
+                // Deletions are taken without space too.
+                if transaction.operations.iter().any(|it| matches!(it, Operation::Put { .. })) {
+                    self.cluster.note_full(false);
+                }
+                Ok(committed)
+            }
             Ok(Ok(TxnEnd::Conflict)) => Err(CommitError::Conflict),
             Ok(Err(failure)) => {
                 if failure.is_of_the_connection() {
                     self.cluster.drop_side().await;
                 }
-                Err(commit_error(failure))
+                let error = commit_error(failure);
+                if matches!(error, CommitError::ReadOnly(_)) {
+                    self.cluster.note_full(true);
+                }
+                Err(error)
             }
             Err(_) => {
                 self.cluster.drop_side().await;

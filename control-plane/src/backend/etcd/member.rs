@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
-use super::client::Connection;
+use super::client::{Connection, Said};
 use super::config::EtcdConfig;
 use super::metrics::Metrics;
 use super::range::{Answer, KeyRange, Query};
@@ -32,6 +32,8 @@ pub struct EtcdCluster {
     side: Mutex<Side>,
     /// Of the watched history; zero before the first header check.
     cluster_id: AtomicU64,
+    /// Whether etcd is out of space, as far as is known.
+    full: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -69,6 +71,7 @@ impl EtcdCluster {
             watch: Mutex::new(Watched { turn, link: None }),
             side: Mutex::new(Side { turn, open: None }),
             cluster_id: AtomicU64::new(0),
+            full: watch::Sender::new(false),
         })
     }
 
@@ -91,9 +94,17 @@ impl EtcdCluster {
                 None => {
                     let endpoint = self.endpoint(watched.turn)?;
                     debug!(endpoint, "opening the watch connection to etcd");
-                    let opened = Connection::open(endpoint, &self.config).await;
-                    let link = Arc::new(Link::new(opened.inspect_err(|_| watched.turn += 1)?));
+                    // The next one is in turn unless this one opens: also when the caller gives it up meanwhile.
+                    watched.turn += 1;
+                    let link = Arc::new(Link::new(Connection::open(endpoint, &self.config).await?));
+                    watched.turn -= 1;
                     watched.link = Some(Arc::clone(&link));
+                    // The pages of a load had better not begin with a member that is away.
+                    if let Ok(mut side) = self.side.try_lock()
+                        && side.open.is_none()
+                    {
+                        side.turn = watched.turn;
+                    }
                     link
                 }
             }
@@ -114,12 +125,45 @@ impl EtcdCluster {
     /// What a member says of itself. A refusal may mean that etcd has begun to ask for a user since: told who asks, it
     /// may answer.
     async fn status(&self, connection: &Connection) -> Result<Member, Failure> {
-        let member = connection.status().await?;
-        if self.config.user.is_none() || matches!(member.version, MemberVersion::Known(_)) {
-            return Ok(member);
+        let mut said = connection.status().await?;
+        if self.config.user.is_some() && matches!(said.member.version, MemberVersion::Denied(_)) {
+            connection.authenticate(&self.config).await?;
+            said = connection.status().await?;
         }
-        connection.authenticate(&self.config).await?;
-        connection.status().await
+        let Said { member, full } = said;
+        if let Some(full) = full {
+            self.note_full(full);
+        }
+        Ok(member)
+    }
+
+    /// Notes whether etcd is out of space: a Status or the end of a write said so.
+    pub(super) fn note_full(&self, full: bool) {
+        let changed = self.full.send_if_modified(|known| std::mem::replace(known, full) != full);
+        if changed && full {
+            warn!("etcd is out of space and read-only: make room, then disarm its NOSPACE alarm");
+        } else if changed {
+            info!("etcd has space again");
+        }
+        self.metrics.read_only(full);
+    }
+
+    /// Wakes when etcd runs out of space, or has some again.
+    pub(super) fn space(&self) -> watch::Receiver<bool> {
+        self.full.subscribe()
+    }
+
+    /// Asks the watched member how it is, where there is one. Nothing follows from a missing answer: the watch judges
+    /// for itself whether the member lives.
+    pub(super) async fn look(&self) {
+        let asked = async {
+            let link = self.watch.lock().await.link.clone();
+            match link {
+                Some(link) => self.status(&link.connection).await.map(drop),
+                None => Ok(()),
+            }
+        };
+        let _ = timeout(self.config.request_timeout, asked).await;
     }
 
     /// Draws the consequences of an attempt's end for the connection and the member in turn.
@@ -141,8 +185,10 @@ impl EtcdCluster {
         let mut watched = self.watch.lock().await;
         let is_current = match (&watched.link, link) {
             (Some(current), Some(blamed)) => Arc::ptr_eq(current, blamed),
-            (None, Some(_)) => false,
-            (_, None) => true,
+            // It opened, and its Status did not come in time.
+            (Some(_), None) => true,
+            // One that could not be opened has lost its turn already.
+            (None, _) => false,
         };
         if is_current {
             info!(?blame, "giving up the watch connection to etcd, the next member is in turn");
@@ -195,8 +241,14 @@ impl EtcdCluster {
             *used = Instant::now();
             return Ok(connection.clone());
         }
-        let opened = self.open_side(self.endpoint(side.turn)?).await;
-        let connection = opened.inspect_err(|_| side.turn += 1)?;
+        let endpoint = self.endpoint(side.turn)?;
+        // The next one is in turn unless this one opens: also when the caller gives it up meanwhile.
+        side.turn += 1;
+        let limit = self.config.connect_timeout;
+        let silent = || Failure::new(Fault::Timeout, format!("{endpoint} did not answer within {limit:?}"));
+        let opened = timeout(limit, self.open_side(endpoint)).await;
+        let connection = opened.unwrap_or_else(|_| Err(silent()))?;
+        side.turn -= 1;
         side.open = Some((connection.clone(), Instant::now()));
         Ok(connection)
     }
@@ -224,8 +276,10 @@ impl EtcdCluster {
     /// The next read or write goes to the next member.
     pub(super) async fn drop_side(&self) {
         let mut side = self.side.lock().await;
-        side.open = None;
-        side.turn += 1;
+        // One that could not be opened has lost its turn already.
+        if side.open.take().is_some() {
+            side.turn += 1;
+        }
     }
 
     /// Closes the second connection when it was not used for a while.

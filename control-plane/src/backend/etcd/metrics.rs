@@ -21,6 +21,7 @@ pub struct Metrics {
     loads: Family<ContinuityLabels, Counter>,
     audits: Family<OutcomeLabels, Counter>,
     member_divergences: Family<EnvironmentLabels, Counter>,
+    read_only: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -79,6 +80,11 @@ impl Metrics {
             "Ends of the history that one member told and another denied",
             metrics.member_divergences.clone(),
         );
+        part.register(
+            "read_only",
+            "Whether etcd is out of space and takes no writes",
+            metrics.read_only.clone(),
+        );
         metrics
     }
 
@@ -132,6 +138,11 @@ impl Metrics {
     pub(super) fn audited(&self, environment: &str, outcome: &'static str) {
         self.audits.get_or_create(&OutcomeLabels { environment: environment.to_owned(), outcome }).inc();
     }
+
+    pub(super) fn read_only(&self, is: bool) {
+        self.read_only.set(i64::from(is));
+    }
+
     pub(super) fn members_diverged(&self, environment: &str) {
         self.member_divergences
             .get_or_create(&EnvironmentLabels { environment: environment.to_owned() })

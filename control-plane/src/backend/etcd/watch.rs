@@ -26,8 +26,11 @@ use super::recorder::{Recorder, What};
 use super::tracker::{Action, Attempt, Blame, Failure, Input, Member, Outbox, Tracker, WatchResponse};
 use crate::backend::{ResumePoint, Source, SourceCommand, SourceEvent, SourceState, Stage};
 
-/// How often the second connection is looked at for idleness.
+/// How often the second connection is looked at for idleness, and the member is asked how it is.
 const SWEEP: Duration = Duration::from_secs(30);
+
+/// C24: reads and the watch go on, so nothing else would show it.
+const FULL: &str = "etcd is out of space and read-only: make room (compact, defragment, or raise the quota), then disarm its NOSPACE alarm";
 
 /// The watch of one environment.
 #[derive(Debug)]
@@ -112,6 +115,7 @@ impl Run {
     async fn drive(mut self, mut commands: mpsc::Receiver<SourceCommand>, stop: CancellationToken) {
         let events = self.events.clone();
         let mut commanded = true;
+        let mut space = self.cluster.space();
         let mut sweep = tokio::time::interval(SWEEP);
         self.give(Input::Tick);
         loop {
@@ -137,6 +141,7 @@ impl Run {
                     Err(_) => break,
                 },
                 () = sleep_until(wake.unwrap_or(self.started)), if wake.is_some() => self.give(Input::Tick),
+                Ok(()) = space.changed() => self.tell_again(),
                 _ = sweep.tick() => self.sweep(),
             }
         }
@@ -318,6 +323,10 @@ impl Run {
                 if state.member.is_empty() {
                     state.member = self.cluster.config().endpoints.join(", ");
                 }
+                if *self.cluster.space().borrow() {
+                    let note = state.note.take().map(|note| format!("{note}; "));
+                    state.note = Some(format!("{}{FULL}", note.unwrap_or_default()));
+                }
                 self.log(state);
             }
             SourceEvent::Loaded(load) => info!(
@@ -333,6 +342,13 @@ impl Run {
             SourceEvent::Batch(_) | SourceEvent::Progress(_) => {}
         }
         self.outbox.push(event);
+    }
+
+    /// The state as it is: what the cluster says of itself has changed.
+    fn tell_again(&mut self) {
+        if let Some(state) = self.tracker.state().cloned() {
+            self.tell(SourceEvent::State(state));
+        }
     }
 
     fn log(&self, state: &SourceState) {
@@ -351,6 +367,7 @@ impl Run {
         let cluster = Arc::clone(&self.cluster);
         self.calls.push(Box::pin(async move {
             cluster.close_idle().await;
+            cluster.look().await;
             Done::Swept
         }));
     }
