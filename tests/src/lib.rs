@@ -23,6 +23,6 @@ pub mod ports;
 pub mod process;
 pub mod requests;
 pub mod simulation;
-pub mod soak;
 pub mod site;
+pub mod soak;
 pub mod tcp_proxy;

@@ -1,6 +1,6 @@
 //! The source against a real etcd: loads, cuts, compaction, restarts and restores. What was told must equal etcd.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, CompactionOptions, DeleteOptions, Txn, TxnOp};
 use headwater_control_plane::backend::etcd::{EtcdCommit, EtcdReader};
@@ -15,6 +15,9 @@ use headwater_tests::tcp_proxy::TcpProxy;
 
 const PREFIX: &str = "/apisix";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// Before the pings of a connection that is asked something can have found it dead, and long after five seconds of
+/// silence have.
+const PINGED: Duration = Duration::from_secs(14);
 
 async fn put(etcd: &mut Client, key: &str, value: &str) {
     etcd.put(format!("{PREFIX}/{key}"), value, None).await.expect("etcd takes a write");
@@ -122,6 +125,30 @@ async fn compaction_beyond_the_safe_revision_is_an_unproven_load() {
     proxy.heal();
     follower.equals(&client).await;
     assert_eq!(follower.told().loads, [Continuity::First, Continuity::Unproven]);
+}
+
+/// Nothing is closed, so nothing tells of the second connection but the silence of the first: a load that waited on it
+/// would wait until its own limit, or until the pings do.
+#[tokio::test]
+async fn a_load_does_not_wait_on_a_connection_that_went_silent_with_the_watch() {
+    if !dependable("a_load_does_not_wait_on_a_connection_that_went_silent_with_the_watch") {
+        return;
+    }
+    let etcd = Etcd::start().await;
+    let mut client = etcd.client().await;
+    fill(&mut client, 100).await;
+    let proxy = TcpProxy::start(etcd.address()).await;
+    let follower = Follower::start(through(proxy.address), PREFIX);
+    follower.equals(&client).await;
+    live(&follower).await;
+    proxy.strand();
+    let began = Instant::now();
+    delete(&mut client, "routes/00001").await;
+    client.put("/elsewhere", "x", None).await.expect("etcd takes a write");
+    compact(&mut client).await;
+    follower.equals(&client).await;
+    assert_eq!(follower.told().loads, [Continuity::First, Continuity::Unproven]);
+    assert!(began.elapsed() < PINGED, "read again only after {:?}", began.elapsed());
 }
 
 #[tokio::test]

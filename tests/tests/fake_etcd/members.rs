@@ -138,7 +138,7 @@ async fn of_two_members_the_one_that_lives_is_found_by_watch_and_reads() {
     let config = || EtcdConfig { endpoints: vec![dead.clone(), fake.endpoint()], ..config(&[&fake]) };
     for _ in 0..8 {
         let cluster = EtcdCluster::new(config(), Metrics::default());
-        EtcdReader::new(cluster.clone(), PREFIX).head().await.expect("a read finds it");
+        EtcdReader::new(cluster.clone(), PREFIX).get(b"routes/00001").await.expect("a read finds it");
         let follower = Follower::resume(&cluster, PREFIX, None);
         live(&follower).await;
         fake.equals(&follower).await;

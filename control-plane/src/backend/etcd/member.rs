@@ -32,6 +32,9 @@ pub struct EtcdCluster {
     side: Mutex<Side>,
     /// Of the watched history; zero before the first header check.
     cluster_id: AtomicU64,
+    /// How many watch connections were given up. What was open beside one of them mostly shares its fate, and nothing
+    /// tells so when nothing is closed: a load would wait on it for the whole of its own limit.
+    given_up: AtomicU64,
     /// Whether etcd is out of space, as far as is known.
     full: watch::Sender<bool>,
 }
@@ -45,7 +48,15 @@ struct Watched {
 #[derive(Default)]
 struct Side {
     turn: usize,
-    open: Option<(Connection, Instant)>,
+    open: Option<Beside>,
+}
+
+/// The second connection while it is open.
+struct Beside {
+    connection: Connection,
+    used: Instant,
+    /// How many watch connections had been given up when it was opened.
+    epoch: u64,
 }
 
 /// The watch connection, shared by the streams on it.
@@ -71,6 +82,7 @@ impl EtcdCluster {
             watch: Mutex::new(Watched { turn, link: None }),
             side: Mutex::new(Side { turn, open: None }),
             cluster_id: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             full: watch::Sender::new(false),
         })
     }
@@ -194,6 +206,7 @@ impl EtcdCluster {
             info!(?blame, "giving up the watch connection to etcd, the next member is in turn");
             watched.link = None;
             watched.turn += 1;
+            self.given_up.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -237,9 +250,11 @@ impl EtcdCluster {
     /// The second connection, to a member of the watched cluster.
     pub(super) async fn side(&self) -> Result<Connection, Failure> {
         let mut side = self.side.lock().await;
-        if let Some((connection, used)) = &mut side.open {
-            *used = Instant::now();
-            return Ok(connection.clone());
+        let epoch = self.given_up.load(Ordering::Relaxed);
+        side.open.take_if(|open| open.epoch != epoch);
+        if let Some(open) = &mut side.open {
+            open.used = Instant::now();
+            return Ok(open.connection.clone());
         }
         let endpoint = self.endpoint(side.turn)?;
         // The next one is in turn unless this one opens: also when the caller gives it up meanwhile.
@@ -249,7 +264,7 @@ impl EtcdCluster {
         let opened = timeout(limit, self.open_side(endpoint)).await;
         let connection = opened.unwrap_or_else(|_| Err(silent()))?;
         side.turn -= 1;
-        side.open = Some((connection.clone(), Instant::now()));
+        side.open = Some(Beside { connection: connection.clone(), used: Instant::now(), epoch });
         Ok(connection)
     }
 
@@ -285,7 +300,7 @@ impl EtcdCluster {
     /// Closes the second connection when it was not used for a while.
     pub(super) async fn close_idle(&self) {
         let mut side = self.side.lock().await;
-        if side.open.as_ref().is_some_and(|(_, used)| used.elapsed() >= IDLE) {
+        if side.open.as_ref().is_some_and(|open| open.used.elapsed() >= IDLE) {
             side.open = None;
         }
     }

@@ -281,7 +281,7 @@ fn a_node_that_is_ahead_is_waited_for_and_the_head_is_asked() {
     let mut session = open(&mut core, Some(held.clone()));
     let messages = sent(&mut session, &mut core, Duration::ZERO);
     assert_eq!(begins(&messages), []);
-    assert!(session.take_events().contains(&SessionEvent::Ahead { held: held.clone() }));
+    assert!(session.take_events().contains(&SessionEvent::Ahead { held }));
     sent(&mut session, &mut core, BEHIND_TIMEOUT);
     sent(&mut session, &mut core, BEHIND_TIMEOUT);
     let shown = SessionEvent::Standing { held_ahead: true, degraded: false };
@@ -303,7 +303,7 @@ fn a_higher_generation_is_adopted_on_equal_content_and_looked_into_otherwise() {
     held.digest = Digest(1);
     let mut session = open(&mut core, Some(held.clone()));
     sent(&mut session, &mut core, Duration::ZERO);
-    assert!(session.take_events().contains(&SessionEvent::Ahead { held: held.clone() }));
+    assert!(session.take_events().contains(&SessionEvent::Ahead { held }));
     // etcd has answered, and the next read was of the claimed generation.
     core.take_generation(Generation(3));
     assert_eq!(begins(&sent(&mut session, &mut core, Duration::ZERO)), [(TransferReason::Divergence, 10)]);
