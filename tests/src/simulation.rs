@@ -14,6 +14,7 @@ pub mod coverage;
 pub mod etcd;
 pub mod faults;
 pub mod link;
+pub mod members;
 pub mod mirror;
 pub mod random;
 pub mod replica;

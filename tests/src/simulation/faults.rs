@@ -43,6 +43,12 @@ pub enum Fault {
     Crash,
     /// Many writes at once.
     Burst,
+    /// etcd takes the user's token, or the user, for none that may read.
+    Denied,
+    /// Messages of more than a few keys are above the decode limit.
+    SmallMessages,
+    /// One member of three answers as if the history had gone back.
+    AstrayMember,
 }
 
 /// All of them.
@@ -65,6 +71,9 @@ pub const FAULTS: &[Fault] = &[
     Fault::Pause,
     Fault::Crash,
     Fault::Burst,
+    Fault::Denied,
+    Fault::SmallMessages,
+    Fault::AstrayMember,
 ];
 
 /// A fault and its time.
@@ -103,6 +112,9 @@ impl Fault {
             Self::Pause => "fault/pause",
             Self::Crash => "fault/crash",
             Self::Burst => "fault/burst",
+            Self::Denied => "fault/denied",
+            Self::SmallMessages => "fault/small-messages",
+            Self::AstrayMember => "fault/astray-member",
         }
     }
 }

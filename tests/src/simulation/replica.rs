@@ -12,6 +12,9 @@ use super::random::Random;
 use super::truth::Epoch;
 use super::waiting::Waiting;
 
+/// How many members a cluster has that is not of one.
+pub const MEMBERS: u64 = 3;
+
 /// A replica.
 #[derive(Debug)]
 pub struct Replica {
@@ -47,7 +50,8 @@ pub struct Replica {
     pub wake: Duration,
     /// Ticks in one moment.
     pub spins: u32,
-    settings: Settings,
+    /// How it was configured.
+    pub settings: Settings,
     finished: Counters,
 }
 
@@ -156,6 +160,7 @@ fn latency(random: &mut Random) -> Link {
 /// Small where a short run must meet a bound.
 fn settings(random: &mut Random, bulky: bool) -> Settings {
     Settings {
+        members: u32::try_from(*random.pick(&[1, MEMBERS])).unwrap_or(1),
         resume_span: *random.pick(&[20, 100, 100_000]),
         page_keys: *random.pick(&[1, 3, 5_000]),
         catch_up_timeout: Duration::from_secs(20),

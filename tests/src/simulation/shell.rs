@@ -27,6 +27,8 @@ pub enum Call {
     Prove(ProofQuestion),
     /// The proof's second read, with what the first one found.
     ProveKey(ProofQuestion, Proof),
+    /// What every other member has to say.
+    Others(ProofQuestion),
     /// A page of a load.
     Page {
         /// At this revision, or the newest.
@@ -80,8 +82,9 @@ impl World {
             Action::Connect { attempt } => self.connect(replica, attempt),
             Action::CheckHeader { .. } => self.call(replica, Call::Header),
             Action::Prove { question, .. } => self.call(replica, Call::Prove(question)),
-            Action::AskOthers { .. } => {
-                unreachable!("the modelled cluster has one member, and no others to ask")
+            Action::AskOthers { question, .. } => {
+                self.coverage.reached("members/asked");
+                self.call(replica, Call::Others(question));
             }
             Action::ReadPage { revision, after, limit, .. } => {
                 self.call(replica, Call::Page { revision, after, limit });
@@ -140,6 +143,9 @@ impl World {
             let input = Input::CallFailed { attempt: origin.attempt, failure: refused };
             return self.answer(origin, Via::Other, input);
         }
+        if let Some(denied) = self.denial(origin, &call) {
+            return self.answer(origin, if paging { Via::Other } else { Via::Watch }, denied);
+        }
         match call {
             Call::Open { start, watch_id } => {
                 let lazy_until = self.etcd.lazy_sender;
@@ -163,13 +169,19 @@ impl World {
 
     fn unary(&mut self, origin: Origin, call: Call) -> Input {
         let attempt = origin.attempt;
-        let header = tracker_header(self.etcd.mvcc.header());
+        let header = self.header_at(origin, &call);
         match call {
+            Call::Others(question) => {
+                Input::OthersAnswered { attempt, answers: self.others(origin, &question) }
+            }
             Call::Status => Input::Connected { attempt, member: self.member(header) },
             Call::Prove(question) => match self.prove(&question) {
-                Ok(proof) if question.key.is_none() => Input::ProofAnswered { attempt, proof },
-                // The second read goes out when the first one is back.
-                Ok(proof) => {
+                Ok(mut proof) => {
+                    proof.header.member_id = header.member_id;
+                    if question.key.is_none() {
+                        return Input::ProofAnswered { attempt, proof };
+                    }
+                    // The second read goes out when the first one is back.
                     self.call(origin.replica, Call::ProveKey(question, proof));
                     Input::Tick
                 }
@@ -186,6 +198,10 @@ impl World {
                 }
                 let request = RangeRequest::of(interval).limit(limit as usize);
                 match self.etcd.mvcc.range(&request.at(revision.unwrap_or_default())) {
+                    Ok(answer) if self.is_too_large(answer.entries.len()) && limit > 1 => {
+                        self.coverage.reached("answer/too-large");
+                        Input::CallFailed { attempt, failure: too_large() }
+                    }
                     Ok(answer) => {
                         let entries = answer.entries.into_iter().map(entry).collect();
                         Input::PageRead { attempt, page: Page { header, entries, more: answer.more } }
@@ -210,7 +226,7 @@ impl World {
         }
     }
 
-    fn prove(&self, question: &ProofQuestion) -> Result<Proof, MvccError> {
+    pub(super) fn prove(&self, question: &ProofQuestion) -> Result<Proof, MvccError> {
         let request = RangeRequest { keys_only: true, ..RangeRequest::of(prefix()).at(question.revision) };
         let answer = self.etcd.mvcc.range(&request)?;
         let keys =
@@ -223,7 +239,7 @@ impl World {
         })
     }
 
-    fn prove_key(&self, question: &ProofQuestion) -> Result<Option<Found>, MvccError> {
+    pub(super) fn prove_key(&self, question: &ProofQuestion) -> Result<Option<Found>, MvccError> {
         let key = question.key.as_ref().map(|key| absolute(key)).unwrap_or_default();
         let answer = self.etcd.mvcc.range(&RangeRequest::of(Interval::single(key)).at(question.revision))?;
         Ok(answer.entries.into_iter().next().map(|kv| Found {
@@ -302,9 +318,16 @@ impl World {
                 if swallowed {
                     continue;
                 }
-                let input =
-                    Input::WatchResponse { attempt: origin.attempt, response: watch_response(response) };
-                self.answer(origin, Via::Watch, input);
+                let mut response = watch_response(response);
+                if self.is_too_large(response.events.len()) {
+                    self.coverage.reached("watch/too-large");
+                    self.etcd.close(|other| *other == origin);
+                    let ended = Input::WatchEnded { attempt: origin.attempt, failure: too_large() };
+                    self.answer(origin, Via::Watch, ended);
+                    break;
+                }
+                response.header.member_id = self.member_id(origin);
+                self.answer(origin, Via::Watch, Input::WatchResponse { attempt: origin.attempt, response });
             }
         }
     }
@@ -357,6 +380,10 @@ impl World {
     }
 }
 
+fn too_large() -> Failure {
+    Failure::new(Fault::TooLarge, "decoded message length too large")
+}
+
 const fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::BackingOff => "stage/backing-off",
@@ -400,7 +427,7 @@ fn key_event(event: Event) -> KeyEvent {
     }
 }
 
-const fn tracker_header(header: mvcc::Header) -> Header {
+pub(super) const fn tracker_header(header: mvcc::Header) -> Header {
     let mvcc::Header { cluster_id, member_id, revision, raft_term } = header;
     Header { cluster_id, member_id, revision, raft_term }
 }

@@ -8,8 +8,9 @@ use headwater_control_plane::backend::etcd::tracker::{self, Failure, Input};
 use super::coverage::Coverage;
 use super::etcd::{Etcd, Origin, PASS};
 use super::faults::{self, Fault, Planned};
+use super::members::Limits;
 use super::random::Random;
-use super::replica::Replica;
+use super::replica::{MEMBERS, Replica};
 use super::schedule::Schedule;
 use super::shell::{Call, Via};
 use super::south::{Fleet, South};
@@ -95,6 +96,7 @@ pub struct World {
     pub(super) version: &'static str,
     /// Answers of unary calls are lost now and then until then.
     pub(super) lost_answers: Duration,
+    pub(super) limits: Limits,
     workload: Workload,
     tick: Duration,
     steps: u64,
@@ -137,6 +139,7 @@ impl World {
             coverage: Coverage::default(),
             version,
             lost_answers: Duration::ZERO,
+            limits: Limits::default(),
             workload: Workload::new(bulky),
             tick,
             steps: 0,
@@ -177,6 +180,7 @@ impl World {
             let counters = replica.counters();
             self.coverage.reached_times("watch/old-events", counters.old_events);
             self.coverage.reached_times("watch/silence", counters.silences);
+            self.coverage.reached_times("members/diverged", counters.member_divergences);
         }
         Outcome { steps: self.steps, violation: self.violation, coverage: self.coverage }
     }
@@ -317,6 +321,9 @@ impl World {
                     self.write();
                 }
             }
+            Fault::Denied => self.limits.denied = until,
+            Fault::SmallMessages => self.limits.small = until,
+            Fault::AstrayMember => self.limits.astray = (until, self.random.below(MEMBERS)),
             Fault::Restart | Fault::Outage | Fault::Restore | Fault::OtherCluster | Fault::BumpedRestore => {
                 self.goes_down(fault, lasts);
             }
