@@ -34,6 +34,7 @@ pub const NAMES: &[&str] = &[
     "degraded-replica-changes-nodes",
     "approval-for-any-jump",
     "denied-claim-taken-as-it-is",
+    "denial-overheard",
 ];
 
 #[cfg(headwater_mutants)]

@@ -51,7 +51,7 @@ pub enum Fault {
     AstrayMember,
 }
 
-/// All of them.
+/// All of them; twice what needs another one at the right moment to show anything.
 pub const FAULTS: &[Fault] = &[
     Fault::Cut,
     Fault::Swallow,
@@ -65,6 +65,7 @@ pub const FAULTS: &[Fault] = &[
     Fault::BumpedRestore,
     Fault::NoCatchUp,
     Fault::NoProgress,
+    Fault::LazySender,
     Fault::LazySender,
     Fault::SlowReader,
     Fault::SlowWriter,

@@ -159,7 +159,8 @@ impl Tracker {
         let (Some(held), Some(evidence)) = (&self.held, self.doubt.take()) else { return };
         // The same member under another name has no say.
         let mut others = answers.iter().filter(|other| other.header.member_id != self.checked.member_id);
-        let Some(denier) = others.find(|other| held.is_kept_by(other)) else {
+        let denial = |other: &&Testimony| held.is_kept_by(other) && !planted("denial-overheard");
+        let Some(denier) = others.find(denial) else {
             return self.load(now, Continuity::Rewound { evidence });
         };
         let note = format!(
