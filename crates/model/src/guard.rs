@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::Key;
 use crate::content::Content;
 
 /// What going from one content to another would remove.
@@ -26,7 +27,10 @@ impl Removal {
     /// What a jump from `held` to `target` would remove.
     #[must_use]
     pub fn between(held: &Content, target: &Content) -> Self {
-        let removed = held.iter().filter(|resource| target.get(resource.key().as_str()).is_none()).count();
+        let is_gone = |key: &Key| target.get(key.as_str()).is_none();
+        // A reload that found nothing new is a jump too, and is not to cost a look at every key.
+        let same = held.digest() == target.digest();
+        let removed = if same { 0 } else { held.iter().filter(|resource| is_gone(resource.key())).count() };
         Self {
             held: held.len(),
             removed,
