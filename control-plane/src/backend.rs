@@ -83,8 +83,22 @@ pub struct Load {
 pub struct Batch {
     /// The last revision contained, and the new safe revision.
     pub revision: Revision,
+    /// The first revision contained: of what was held from there up to `revision` nothing is known where the two are
+    /// not the same, for of each key only the newest event may be here.
+    pub first: Revision,
     /// In revision order; one revision is never split over two batches.
     pub events: Vec<KeyEvent>,
+}
+
+// === impl Batch ===
+
+impl Batch {
+    /// Events as the stream had them, none left out, up to `revision`.
+    #[must_use]
+    pub fn new(revision: Revision, events: Vec<KeyEvent>) -> Self {
+        let first = events.first().map_or(revision, KeyEvent::revision);
+        Self { revision, first, events }
+    }
 }
 
 /// What a source tells its environment, in stream order.

@@ -192,7 +192,7 @@ impl Store {
         }
         outcome.published = outcome.put + outcome.deleted > 0;
         self.snapshot.advance(batch.revision);
-        self.snapshot.mark_line();
+        self.snapshot.mark_line_from(batch.first);
         self.snapshot.trim_tombstones(self.max_tombstones);
         outcome
     }

@@ -109,7 +109,7 @@ impl Inner {
                 }
             }
         }
-        self.store.apply(&Batch { revision, events });
+        self.store.apply(&Batch::new(revision, events));
         Committed { cluster_id: CLUSTER, revision, existed }
     }
 }

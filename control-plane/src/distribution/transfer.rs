@@ -209,7 +209,7 @@ mod tests {
     fn sessions_at_one_base_share_the_very_frames_and_nothing_outlives_them() {
         let mut store = store(3, 10);
         let digest = store.snapshot().digest();
-        store.apply(&Batch { revision: Revision(10), events: vec![KeyEvent::Put(entry(1, 10, 20))] });
+        store.apply(&Batch::new(Revision(10), vec![KeyEvent::Put(entry(1, 10, 20))]));
         let transfers = Transfers::default();
         let step = plan(Some((Revision(9), digest)));
         let one = transfers.get(&step, store.snapshot(), None).unwrap();

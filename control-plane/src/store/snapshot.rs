@@ -31,8 +31,9 @@ pub struct Snapshot {
     by_deletion: OrdSet<(Revision, Key)>,
     deletions_known_since: Revision,
     gaps: Vec<Gap>,
-    /// The digests that this history has had, by the revision at which each began.
-    line: OrdMap<Revision, Digest>,
+    /// The digests that this history has had, by the revision at which each began; nothing where several revisions
+    /// came at once, for nobody saw the content between them.
+    line: OrdMap<Revision, Option<Digest>>,
     /// How many resources of each kind there are.
     kinds: BTreeMap<&'static str, u64>,
 }
@@ -214,7 +215,7 @@ impl Snapshot {
             return false;
         }
         let seen = self.line.range(..=version.revision).next_back();
-        self.is_unread(version.revision) || seen.is_some_and(|(_, digest)| *digest != version.digest)
+        self.is_unread(version.revision) || seen.is_some_and(|(_, digest)| *digest != Some(version.digest))
     }
 
     /// What changed since `base`, or nothing when deletions are not known so far back.
@@ -327,9 +328,17 @@ impl Snapshot {
         self.deletions_known_since = self.deletions_known_since.max(to);
     }
 
+    /// Remembers the digest of now, and that nothing is known of what was held from `first` up to now.
+    pub(super) fn mark_line_from(&mut self, first: Revision) {
+        if first < self.version.revision {
+            self.line.insert(first, None);
+        }
+        self.mark_line();
+    }
+
     /// Remembers the digest of now.
     pub(super) fn mark_line(&mut self) {
-        self.line.insert(self.version.revision, self.version.digest);
+        self.line.insert(self.version.revision, Some(self.version.digest));
         while self.line.len() > MAX_LINE
             && let Some(oldest) = self.line.get_min().map(|(revision, _)| *revision)
         {

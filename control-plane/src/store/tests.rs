@@ -26,7 +26,7 @@ fn load(revision: u64, continuity: Continuity, entries: &[Entry]) -> Load {
 }
 
 fn batch(revision: u64, events: Vec<KeyEvent>) -> Batch {
-    Batch { revision: Revision(revision), events }
+    Batch::new(Revision(revision), events)
 }
 
 fn put(key: &str, create: u64, modified: u64, value: &str) -> KeyEvent {
@@ -185,6 +185,18 @@ fn a_higher_generation_is_adopted_and_a_lower_one_is_not() {
     assert!(!store.adopt(Generation(2)) && !store.adopt(Generation(1)));
     assert_eq!(store.snapshot().digest(), digest);
     assert_eq!(store.snapshot().version().position(), (Generation(2), Revision(10)));
+}
+
+#[test]
+fn between_revisions_that_came_at_once_nothing_was_seen() {
+    let mut store = loaded();
+    let before = store.snapshot().version().clone();
+    store.apply(&batch(14, vec![delete("routes/1", 12), delete("routes/2", 14)]));
+    let at = |revision| Version { revision: Revision(revision), ..before.clone() };
+    assert!(!store.snapshot().contradicts(&at(10)) && !store.snapshot().contradicts(&at(11)));
+    // With the content of 11 it may be of a history that parted there, and never see what was deleted at 12.
+    assert!(store.snapshot().contradicts(&at(12)) && store.snapshot().contradicts(&at(13)));
+    assert!(!store.snapshot().contradicts(&store.snapshot().version().clone()));
 }
 
 #[test]

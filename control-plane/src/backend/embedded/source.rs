@@ -179,12 +179,12 @@ const fn revisions(key: &KeyRevisions) -> (&bytes::Bytes, (Revision, Revision)) 
 
 /// The next whole revisions after one.
 fn batch_after(store: &Mvcc, safe: Revision) -> Option<Batch> {
-    let mut batch = Batch { revision: safe, events: Vec::new() };
+    let (mut last, mut all) = (safe, Vec::new());
     for (revision, events) in store.events_from(safe.next()).take(REVISIONS) {
-        batch.revision = revision;
-        batch.events.extend(events.iter().cloned().map(key_event));
+        last = revision;
+        all.extend(events.iter().cloned().map(key_event));
     }
-    (batch.revision > safe).then_some(batch)
+    (last > safe).then(|| Batch::new(last, all))
 }
 
 fn key_event(event: Event) -> KeyEvent {

@@ -39,13 +39,13 @@ fn stage(core: &mut Core, stage: Stage) {
 
 fn put(core: &mut Core, id: u64, revision: u64) {
     let events = vec![KeyEvent::Put(entry(id, revision))];
-    core.on_event(SourceEvent::Batch(Batch { revision: Revision(revision), events }), Duration::ZERO, 0);
+    core.on_event(SourceEvent::Batch(Batch::new(Revision(revision), events)), Duration::ZERO, 0);
 }
 
 fn delete(core: &mut Core, id: u64, revision: u64) {
     let key = Bytes::from(format!("routes/{id}"));
     let events = vec![KeyEvent::Delete { key, revision: Revision(revision) }];
-    core.on_event(SourceEvent::Batch(Batch { revision: Revision(revision), events }), Duration::ZERO, 0);
+    core.on_event(SourceEvent::Batch(Batch::new(Revision(revision), events)), Duration::ZERO, 0);
 }
 
 fn hello(held: Option<Version>) -> Hello {
@@ -344,7 +344,7 @@ fn while_a_transfer_waits_for_room_only_silence_is_due() {
     let mut core = core();
     let value = Bytes::from(vec![b'x'; limits::PART_BYTES]);
     let events = (0..3).map(|id| KeyEvent::Put(Entry { value: value.clone(), ..entry(id, 101) })).collect();
-    core.on_event(SourceEvent::Batch(Batch { revision: Revision(101), events }), Duration::ZERO, 0);
+    core.on_event(SourceEvent::Batch(Batch::new(Revision(101), events)), Duration::ZERO, 0);
     let mut session = open(&mut core, None);
     let publication = core.publication();
     for _ in 0..2 {
@@ -394,7 +394,7 @@ fn a_jump_held_by_the_node_waits_for_its_approval() {
     };
     let put =
         Entry { key: crate::approval::key("a"), value: crate::approval::encode(&approval), ..entry(0, 61) };
-    let batch = Batch { revision: Revision(61), events: vec![KeyEvent::Put(put)] };
+    let batch = Batch::new(Revision(61), vec![KeyEvent::Put(put)]);
     core.on_event(SourceEvent::Batch(batch), Duration::ZERO, 0);
     let messages = sent(&mut session, &mut core, Duration::ZERO);
     let begin = messages.iter().find_map(|message| match message {

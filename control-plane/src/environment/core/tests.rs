@@ -77,7 +77,7 @@ fn a_held_jump_serves_what_was_and_an_approval_read_from_the_source_ends_it() {
     let to = Lineage { ..publication.world.lineage().clone() };
     let approval = approval_for("a".into(), publication.serving.version(), &to, 1_000);
     let put = Entry { key: approval::key("a"), value: approval::encode(&approval), ..entry("", 51, b"") };
-    let batch = Batch { revision: Revision(51), events: vec![KeyEvent::Put(put)] };
+    let batch = Batch::new(Revision(51), vec![KeyEvent::Put(put)]);
     let effects = core.on_event(SourceEvent::Batch(batch), Duration::from_secs(10), 10);
     assert_eq!(effects.judged, Some(Judged::Approved("a".into())));
     assert_eq!(effects.keep, Keep::Everything);
@@ -101,7 +101,7 @@ fn the_resume_point_holds_every_key_content_or_not() {
         KeyEvent::Put(entry("data_plane/server_info/u", 102, b"{}")),
         KeyEvent::Delete { key: Bytes::from_static(b"routes/000"), revision: Revision(103) },
     ];
-    core.on_event(SourceEvent::Batch(Batch { revision: Revision(103), events }), Duration::from_secs(2), 2);
+    core.on_event(SourceEvent::Batch(Batch::new(Revision(103), events)), Duration::from_secs(2), 2);
     let resume = core.resume_point().unwrap();
     assert_eq!((resume.cluster_id, resume.revision, resume.keys.len()), (7, Revision(103), 11));
     assert!(resume.keys.is_sorted_by(|a, b| a.key < b.key));
@@ -111,7 +111,7 @@ fn the_resume_point_holds_every_key_content_or_not() {
 fn an_unreadable_approval_covers_nothing_and_is_shown() {
     let mut core = core();
     let put = Entry { key: approval::key("bad"), ..entry("", 101, b"not json") };
-    let batch = Batch { revision: Revision(101), events: vec![KeyEvent::Put(put)] };
+    let batch = Batch::new(Revision(101), vec![KeyEvent::Put(put)]);
     core.on_event(SourceEvent::Batch(batch), Duration::from_secs(2), 2);
     assert_eq!(core.unreadable_approvals().len(), 1);
     assert!(core.hold().approvals().is_empty());

@@ -34,7 +34,7 @@ fn loaded(revision: u64, entries: Vec<Entry>, continuity: Continuity) -> SourceE
 }
 
 fn batch(revision: u64, events: Vec<KeyEvent>) -> SourceEvent {
-    SourceEvent::Batch(Batch { revision: Revision(revision), events })
+    SourceEvent::Batch(Batch::new(Revision(revision), events))
 }
 
 fn reopened(path: &std::path::Path) -> Core {

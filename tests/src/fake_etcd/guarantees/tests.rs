@@ -53,7 +53,7 @@ fn first() -> Arc<SourceEvent> {
 }
 
 fn batch(revision: u64, events: Vec<KeyEvent>) -> Arc<SourceEvent> {
-    Arc::new(SourceEvent::Batch(Batch { revision: Revision(revision), events }))
+    Arc::new(SourceEvent::Batch(Batch::new(Revision(revision), events)))
 }
 
 fn progress(revision: u64) -> Arc<SourceEvent> {

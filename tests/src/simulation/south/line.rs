@@ -13,6 +13,8 @@ pub struct Line {
     digests: OrdMap<u64, Digest>,
     /// Below the first and up to the second nothing was read: a reload lies between.
     gaps: Vec<Gap>,
+    /// Revisions that came at once with later ones: what was held at each of them nobody saw.
+    merged: Vec<std::ops::Range<u64>>,
 }
 
 /// A reload.
@@ -41,6 +43,9 @@ impl Line {
             let proven = continuity == Some(&Continuity::Proven);
             self.gaps.push(Gap { from: *last, to: version.revision.0, proven });
         }
+        if let Some(SourceEvent::Batch(batch)) = event {
+            self.merged.push(batch.first.0..version.revision.0);
+        }
         self.digests.insert(version.revision.0, version.digest);
     }
 
@@ -53,6 +58,7 @@ impl Line {
             && self.digests.get_max().is_some_and(|(last, _)| revision <= *last)
             && at.is_some_and(|(_, digest)| *digest == version.digest)
             && !self.lies_in_a_gap(version)
+            && !self.merged.iter().any(|together| together.contains(&revision))
     }
 
     /// Whether a version is of this line's history and lies where the replica has read nothing.

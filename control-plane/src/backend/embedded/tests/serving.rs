@@ -18,7 +18,7 @@ async fn a_commit_is_read_and_watched_at_its_revision() {
     assert_eq!((load.continuity, load.entries.len(), load.revision), (Continuity::First, 0, Revision(1)));
     let committed = open.commit([put("routes/1", "a"), put("routes/2", "b")]).await.unwrap();
     assert_eq!((committed.revision, committed.existed), (Revision(2), vec![false, false]));
-    let SourceEvent::Batch(Batch { revision, events }) = listener.next().await else { panic!("a batch") };
+    let SourceEvent::Batch(Batch { revision, events, .. }) = listener.next().await else { panic!("a batch") };
     assert_eq!((revision, events.len()), (Revision(2), 2), "one transaction in one batch");
     let (found, head) = open.store.get(b"routes/2").await.unwrap();
     assert_eq!((found.unwrap().value, head.revision), (Bytes::from("b"), Revision(2)));

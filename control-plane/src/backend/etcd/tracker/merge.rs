@@ -12,6 +12,7 @@ use crate::backend::{Batch, KeyEvent};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Merged {
     revision: Revision,
+    first: Option<Revision>,
     /// The newest event of each key, with its place in the stream.
     newest: BTreeMap<Bytes, (u64, KeyEvent)>,
     taken: u64,
@@ -23,6 +24,7 @@ impl Merged {
     /// Takes a batch that follows all taken before.
     pub(super) fn take(&mut self, batch: Batch) {
         self.revision = self.revision.max(batch.revision);
+        self.first.get_or_insert(batch.first);
         for event in batch.events {
             self.taken += 1;
             let deleted = matches!(event, KeyEvent::Delete { .. });
@@ -41,6 +43,7 @@ impl Merged {
     pub(super) fn into_batch(self) -> Batch {
         let mut events: Vec<_> = self.newest.into_values().collect();
         events.sort_by_key(|(place, _)| *place);
-        Batch { revision: self.revision, events: events.into_iter().map(|(_, event)| event).collect() }
+        let events = events.into_iter().map(|(_, event)| event).collect();
+        Batch { revision: self.revision, first: self.first.unwrap_or(self.revision), events }
     }
 }

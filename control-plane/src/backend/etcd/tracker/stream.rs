@@ -356,7 +356,7 @@ impl Tracker {
             stream.last_batch = Some(revision);
         }
         self.backoff.reset();
-        let batch = Batch { revision, events: fresh };
+        let batch = Batch::new(revision, fresh);
         if let Some(loading) = &mut self.loading {
             return loading.hold_back(batch);
         }

@@ -53,10 +53,7 @@ fn w28_the_watch_is_opened_after_page_one_and_before_the_others() {
         (load.revision, load.continuity.clone(), load.entries.len()),
         (Revision(42), Continuity::First, 2)
     );
-    assert_eq!(
-        *batch,
-        Batch { revision: Revision(44), events: vec![put("routes/9", 43), delete("routes/1", 44)] }
-    );
+    assert_eq!(*batch, Batch::new(Revision(44), vec![put("routes/9", 43), delete("routes/1", 44)]));
     assert_eq!(rig.safe(), 50);
     assert_eq!(rig.stage(), Stage::Live);
 }

@@ -6,7 +6,7 @@ use super::super::{MemberVersion, Settings};
 use super::*;
 
 fn batch(revision: u64, events: Vec<KeyEvent>) -> SourceEvent {
-    SourceEvent::Batch(Batch { revision: Revision(revision), events })
+    SourceEvent::Batch(Batch::new(Revision(revision), events))
 }
 
 /// Both reach the environment though the stream that should have carried them died in silence.
