@@ -3,10 +3,12 @@
 //! A restore begins a new history that shares its past with an older one up to the snapshot. Compaction changes
 //! nothing here.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use headwater_control_plane::backend::embedded::mvcc::{Event, EventKind};
+use headwater_model::Digest;
 use imbl::OrdMap;
 
 /// A key with what etcd says of it.
@@ -41,7 +43,14 @@ struct History {
     cluster_id: u64,
     head: u64,
     /// The state from each revision on that changed it.
-    states: BTreeMap<u64, Facts>,
+    states: BTreeMap<u64, State>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    facts: Facts,
+    /// Of the content in it, once somebody asked: the same few states are asked for again and again.
+    digest: OnceCell<Digest>,
 }
 
 // === impl Truth ===
@@ -50,7 +59,7 @@ impl Truth {
     /// One history, at revision 1 with nothing in it.
     #[must_use]
     pub fn new(prefix: Bytes, cluster_id: u64) -> Self {
-        let states = BTreeMap::from([(1, Facts::new())]);
+        let states = BTreeMap::from([(1, State::default())]);
         Self { prefix, histories: vec![History { parent: None, cluster_id, head: 1, states }] }
     }
 
@@ -64,7 +73,8 @@ impl Truth {
     pub fn committed(&mut self, revision: u64, events: &[Event]) {
         let prefix = self.prefix.clone();
         let history = self.histories.last_mut().expect("there is always a history");
-        let mut facts = history.states.last_key_value().map(|(_, facts)| facts.clone()).unwrap_or_default();
+        let newest = history.states.last_key_value();
+        let mut facts = newest.map(|(_, state)| state.facts.clone()).unwrap_or_default();
         for event in events {
             let Some(key) = event.kv.key.strip_prefix(prefix.as_ref()) else { continue };
             let key = Bytes::copy_from_slice(key);
@@ -81,12 +91,12 @@ impl Truth {
             }
         }
         history.head = revision;
-        history.states.insert(revision, facts);
+        history.states.insert(revision, State { facts, digest: OnceCell::new() });
     }
 
     /// A history begins as another one was at a revision, under a cluster id, with its head moved up by `bump`.
     pub fn restored(&mut self, from: Epoch, revision: u64, cluster_id: u64, bump: u64) {
-        let states = self.histories[from.0].states.range(..=revision).map(|(at, facts)| (*at, facts.clone()));
+        let states = self.histories[from.0].states.range(..=revision).map(|(at, state)| (*at, state.clone()));
         let (parent, states) = (Some((from, revision)), states.collect());
         let history = History { parent, cluster_id, head: revision + bump, states };
         self.histories.push(history);
@@ -95,11 +105,25 @@ impl Truth {
     /// What a history's state at a revision was; nothing for a revision that it never reached.
     #[must_use]
     pub fn at(&self, epoch: Epoch, revision: u64) -> Option<&Facts> {
+        self.state(epoch, revision).map(|state| &state.facts)
+    }
+
+    /// The digest of a history's content at a revision, as `of` finds it from the state.
+    pub fn digest_at(
+        &self,
+        epoch: Epoch,
+        revision: u64,
+        of: impl FnOnce(&Facts) -> Digest,
+    ) -> Option<Digest> {
+        self.state(epoch, revision).map(|state| *state.digest.get_or_init(|| of(&state.facts)))
+    }
+
+    fn state(&self, epoch: Epoch, revision: u64) -> Option<&State> {
         let history = &self.histories[epoch.0];
         if revision > history.head {
             return None;
         }
-        history.states.range(..=revision).next_back().map(|(_, facts)| facts)
+        history.states.range(..=revision).next_back().map(|(_, state)| state)
     }
 
     /// The newest revision of a history.
@@ -140,6 +164,10 @@ impl Truth {
 /// The first difference between two states, in words.
 #[must_use]
 pub fn difference(held: &Facts, true_facts: &Facts) -> Option<String> {
+    // Side by side first: they are nearly always the same.
+    if held == true_facts {
+        return None;
+    }
     let keys = held.keys().chain(true_facts.keys());
     let key = keys.filter(|key| held.get(*key) != true_facts.get(*key)).min()?;
     let say = |fact: Option<&Fact>| match fact {

@@ -70,7 +70,7 @@ pub fn is_true(truth: &Truth, version: &Version) -> bool {
 #[must_use]
 pub fn is_true_in(truth: &Truth, epoch: Epoch, version: &Version) -> bool {
     truth.cluster_id(epoch) == version.lineage.cluster_id
-        && truth.at(epoch, version.revision.0).is_some_and(|facts| content(facts).digest() == version.digest)
+        && truth.digest_at(epoch, version.revision.0, |facts| content(facts).digest()) == Some(version.digest)
 }
 
 /// The content of a state.

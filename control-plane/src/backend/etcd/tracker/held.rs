@@ -48,9 +48,35 @@ impl Held {
         Self { cluster_id: point.cluster_id, revision: point.revision, keys }
     }
 
-    /// From a full read.
-    pub(super) fn from_entries(cluster_id: u64, revision: Revision, entries: &[Entry]) -> Self {
-        let keys = entries.iter().map(|entry| (entry.key.clone(), Revisions::of(entry))).collect();
+    /// From a full read, which is in key order. What was held before is gone through beside it: a key that is still
+    /// there keeps its place, for most reads find most of the keys again.
+    pub(super) fn from_entries(
+        before: Option<Self>,
+        cluster_id: u64,
+        revision: Revision,
+        entries: &[Entry],
+    ) -> Self {
+        let mut keys = before.map(|held| held.keys).unwrap_or_default();
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let mut there = keys.iter_mut().peekable();
+        for entry in entries {
+            while let Some((key, _)) = there.next_if(|(key, _)| **key < entry.key) {
+                gone.push(key.clone());
+            }
+            match there.next_if(|(key, _)| **key == entry.key) {
+                Some((_, revisions)) => *revisions = Revisions::of(entry),
+                None => come.push(entry),
+            }
+        }
+        gone.extend(there.map(|(key, _)| key.clone()));
+        for key in &gone {
+            keys.remove(key);
+        }
+        if keys.is_empty() {
+            keys = come.into_iter().map(|entry| (entry.key.clone(), Revisions::of(entry))).collect();
+        } else {
+            keys.extend(come.into_iter().map(|entry| (entry.key.clone(), Revisions::of(entry))));
+        }
         Self { cluster_id, revision, keys }
     }
 

@@ -281,7 +281,7 @@ impl Tracker {
     fn install(&mut self) {
         let (Some(loading), Some(stream)) = (self.loading.take(), &self.stream) else { return };
         let (cluster_id, certified) = (self.checked.cluster_id, stream.safe);
-        let mut held = Held::from_entries(cluster_id, loading.revision, &loading.entries);
+        let mut held = Held::from_entries(self.held.take(), cluster_id, loading.revision, &loading.entries);
         let waited = !loading.meanwhile.is_empty() && !planted("events-during-a-load-lost");
         let batch = waited.then(|| loading.meanwhile.into_batch());
         self.counters.loads += 1;
