@@ -311,6 +311,9 @@ impl World {
                 self.replicas[replica].writer_until = until;
                 self.schedule.at(until, What::Writes { replica });
             }
+            // One that stands still already goes on when it would have: frames wait for that moment, and a later or
+            // earlier one would let others overtake them.
+            Fault::Pause if self.schedule.now() < self.replicas[replica].paused_until => {}
             Fault::Pause => {
                 self.replicas[replica].paused_until = until;
                 self.schedule.at(until, What::GoesOn { replica });

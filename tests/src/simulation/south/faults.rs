@@ -131,7 +131,8 @@ impl World {
     /// A fault of the second hop begins.
     pub(super) fn south_fault(&mut self, planned: Planned) {
         let Planned { fault, lasts, .. } = planned;
-        let until = self.schedule.now() + lasts;
+        let now = self.schedule.now();
+        let until = now + lasts;
         let node = self.random.below(self.fleet.ordinary as u64) as usize;
         let replica = self.random.below(self.replicas.len() as u64) as usize;
         self.trace(|| format!("{fault:?} of node {node} or replica {replica} for {lasts:?}"));
@@ -158,7 +159,10 @@ impl World {
             }
             Fault::SlowDisk => self.fleet.nodes[node].disk.slow = (until, lasts / 8),
             Fault::Pause => {
-                if let Some(process) = &mut self.fleet.nodes[node].process {
+                // One that stands still already goes on when it would have: frames wait for that moment, and a later
+                // or earlier one would let others overtake them.
+                let process = self.fleet.nodes[node].process.as_mut();
+                if let Some(process) = process.filter(|process| process.paused_until <= now) {
                     process.paused_until = until;
                 }
             }
