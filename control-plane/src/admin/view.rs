@@ -116,8 +116,12 @@ impl StoreFacts for EnvironmentState {
         self.world.unproven_at()
     }
 
-    fn contradicts(&self, version: &Version) -> bool {
-        self.world.contradicts(version)
+    fn unproven_from(&self, at: Revision) -> Option<Revision> {
+        self.world.unproven_from(at)
+    }
+
+    fn confirms(&self, version: &Version) -> bool {
+        self.world.confirms(version)
     }
 
     fn hold(&self) -> Option<String> {

@@ -65,8 +65,10 @@ pub trait StoreFacts {
     fn deletions_known_since(&self) -> Revision;
     /// The revision of the newest reload whose continuity could not be proven.
     fn unproven_at(&self) -> Option<Revision>;
-    /// Whether a version of the store's own lineage is not what the store had at its revision.
-    fn contradicts(&self, version: &Version) -> bool;
+    /// Up to where everything was known before the reload of this revision, if its continuity could not be proven.
+    fn unproven_from(&self, at: Revision) -> Option<Revision>;
+    /// Whether a version is what the store is known to have had at its revision.
+    fn confirms(&self, version: &Version) -> bool;
     /// The sentence of a standing hold, if a jump is held by the mass-deletion guard.
     fn hold(&self) -> Option<String>;
 }
@@ -241,9 +243,11 @@ fn standing(question: &Wait, range: &Range, store: &impl StoreFacts, row: &Row, 
     if let RowState::Lost { since, reason } = &row.state {
         return Standing::NotHeardFrom { lost_for: now.saturating_sub(*since), reason: reason.clone() };
     }
-    // A replica that lost its file may be given a version of a history that it never knew.
-    let foreign = row.applied.as_ref().is_some_and(|applied| store.contradicts(applied));
-    if foreign || !range.contains(row.applied.as_ref()) {
+    // A node may come with a version of a history that this replica never knew, and a lineage does not tell.
+    let counts = |version: Option<&Version>| {
+        range.contains(version) && version.is_some_and(|version| store.confirms(version))
+    };
+    if !counts(row.applied.as_ref()) {
         return match &row.refused {
             Some(refused) if refused.why == RefusedWhy::Held => {
                 Standing::Held { detail: refused.detail.clone() }
@@ -259,7 +263,7 @@ fn standing(question: &Wait, range: &Range, store: &impl StoreFacts, row: &Row, 
             return Standing::Refused { key: reject.key.clone(), reason: reject.reason.clone() };
         }
     }
-    if question.durable && !range.contains(row.durable.as_ref()) {
+    if question.durable && !counts(row.durable.as_ref()) {
         return Standing::NotDurable;
     }
     Standing::Applied

@@ -188,6 +188,14 @@ impl Snapshot {
         self.gaps.iter().rfind(|gap| !gap.proven).map(|gap| gap.at)
     }
 
+    /// Up to where everything had been delivered before the reload of this revision, if its continuity could not be
+    /// proven and it is remembered. What has that revision for its `changed_at`, or its tombstone, may show a history
+    /// that has replaced the one before.
+    #[must_use]
+    pub fn unproven_from(&self, at: Revision) -> Option<Revision> {
+        self.gaps.iter().find(|gap| gap.at == at && !gap.proven).map(|gap| gap.from)
+    }
+
     /// The reloads that are remembered, oldest first.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
@@ -207,15 +215,15 @@ impl Snapshot {
         self.gaps.iter().any(|gap| gap.from < base && base < gap.at) && !mutant::planted("unread-base-taken")
     }
 
-    /// Whether a version says of a place in this very history something else than this replica has seen there, or
-    /// cannot have seen: it is of another history that is not told apart by its lineage.
+    /// Whether a version is what this replica has seen at that place of this very history. One that it has not seen
+    /// may be of another history that is not told apart by its lineage.
     #[must_use]
-    pub fn contradicts(&self, version: &Version) -> bool {
-        if version.lineage != self.version.lineage || version.revision > self.version.revision {
-            return false;
-        }
+    pub fn confirms(&self, version: &Version) -> bool {
         let seen = self.line.range(..=version.revision).next_back();
-        self.is_unread(version.revision) || seen.is_some_and(|(_, digest)| *digest != Some(version.digest))
+        version.lineage == self.version.lineage
+            && version.revision <= self.version.revision
+            && !self.is_unread(version.revision)
+            && seen.is_some_and(|(_, digest)| *digest == Some(version.digest))
     }
 
     /// What changed since `base`, or nothing when deletions are not known so far back.
@@ -311,7 +319,7 @@ impl Snapshot {
         if gap.proven && gap.from.next() >= gap.at {
             return;
         }
-        self.gaps.retain(|old| old.at > self.deletions_known_since);
+        self.gaps.retain(|old| old.at > self.deletions_known_since || !old.proven);
         self.gaps.push(gap);
         if self.gaps.len() > MAX_GAPS {
             let oldest = self.gaps.remove(0);

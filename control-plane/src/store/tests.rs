@@ -193,10 +193,10 @@ fn between_revisions_that_came_at_once_nothing_was_seen() {
     let before = store.snapshot().version().clone();
     store.apply(&batch(14, vec![delete("routes/1", 12), delete("routes/2", 14)]));
     let at = |revision| Version { revision: Revision(revision), ..before.clone() };
-    assert!(!store.snapshot().contradicts(&at(10)) && !store.snapshot().contradicts(&at(11)));
+    assert!(store.snapshot().confirms(&at(10)) && store.snapshot().confirms(&at(11)));
     // With the content of 11 it may be of a history that parted there, and never see what was deleted at 12.
-    assert!(store.snapshot().contradicts(&at(12)) && store.snapshot().contradicts(&at(13)));
-    assert!(!store.snapshot().contradicts(&store.snapshot().version().clone()));
+    assert!(!store.snapshot().confirms(&at(12)) && !store.snapshot().confirms(&at(13)));
+    assert!(store.snapshot().confirms(&store.snapshot().version().clone()));
 }
 
 #[test]
@@ -259,7 +259,7 @@ proptest! {
 }
 
 #[test]
-fn a_version_of_the_same_lineage_that_was_never_there_is_contradicted() {
+fn a_version_is_confirmed_only_where_it_was_seen() {
     let mut store = loaded();
     let first = store.snapshot().version().clone();
     store.apply(&batch(
@@ -271,17 +271,19 @@ fn a_version_of_the_same_lineage_that_was_never_there_is_contradicted() {
     let at = |revision: u64, digest| Version { revision: Revision(revision), digest, ..now.clone() };
     let (from, to) = (first.revision.0, snapshot.version().revision.0);
     for known in [at(from, first.digest), at(from + 4, first.digest), at(to, snapshot.digest())] {
-        assert!(!snapshot.contradicts(&known), "{known:?}");
+        assert!(snapshot.confirms(&known), "{known:?}");
     }
     for wrong in [at(from, snapshot.digest()), at(to, first.digest), at(to, Digest(7))] {
-        assert!(snapshot.contradicts(&wrong), "{wrong:?}");
+        assert!(!snapshot.confirms(&wrong), "{wrong:?}");
     }
     // Of what lies before or ahead nothing is known.
-    assert!(!snapshot.contradicts(&at(from - 1, Digest(7))) && !snapshot.contradicts(&at(to + 1, Digest(7))));
+    assert!(
+        !snapshot.confirms(&at(from - 1, first.digest)) && !snapshot.confirms(&at(to + 1, snapshot.digest()))
+    );
     let generation = now.lineage.generation.next();
     let lineage = Lineage { generation, ..now.lineage.clone() };
-    let other = Version { lineage, ..at(to, Digest(7)) };
-    assert!(!snapshot.contradicts(&other), "another history is told apart by its lineage");
+    let other = Version { lineage, ..at(to, snapshot.digest()) };
+    assert!(!snapshot.confirms(&other), "another history is told apart by its lineage");
     store.load(&load(to + 10, Continuity::Proven, &three()));
-    assert!(store.snapshot().contradicts(&at(to + 3, Digest(7))), "what lies in a gap was never seen");
+    assert!(!store.snapshot().confirms(&at(to + 3, now.digest)), "what lies in a gap was never seen");
 }

@@ -2,6 +2,8 @@
 //!
 //! At every event it must hold exactly what etcd had at the revision it was told is safe.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use headwater_control_plane::backend::{
     Batch, Continuity, Entry, KeyEvent, KeyRevisions, Load, ResumePoint, SourceEvent,
@@ -22,6 +24,8 @@ pub struct Mirror {
     epoch: Epoch,
     /// Whether it is given events merged and late.
     lags: bool,
+    /// How far it has come in each history. What it forgets with its file, it has not seen.
+    seen: BTreeMap<Epoch, u64>,
 }
 
 // === impl Mirror ===
@@ -30,7 +34,7 @@ impl Mirror {
     /// Holds nothing.
     #[must_use]
     pub fn empty(epoch: Epoch) -> Self {
-        Self { facts: Facts::new(), safe: None, cluster_id: 0, epoch, lags: false }
+        Self { facts: Facts::new(), safe: None, cluster_id: 0, epoch, lags: false, seen: BTreeMap::new() }
     }
 
     /// The same, of a listener that is given events as they come, or merged and late.
@@ -88,7 +92,17 @@ impl Mirror {
             SourceEvent::Progress(revision) => self.advance(*revision)?,
         }
         self.epoch = epoch;
+        if let Some(safe) = self.safe {
+            let seen = self.seen.entry(epoch).or_default();
+            *seen = safe.max(*seen);
+        }
         self.check(truth)
+    }
+
+    /// Whether it ever stood where this commit is part of the history.
+    #[must_use]
+    pub fn has_seen(&self, committed: (Epoch, u64), truth: &Truth) -> bool {
+        self.seen.iter().any(|(epoch, seen)| *seen >= committed.1 && truth.contains(*epoch, committed))
     }
 
     /// Whether it holds the newest state of the history that goes on now.

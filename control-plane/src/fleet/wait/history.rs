@@ -68,17 +68,26 @@ pub(super) fn reach(question: &Wait, store: &impl StoreFacts) -> Revision {
 fn of_key(at: Revision, key: &Key, expectation: Expectation, store: &impl StoreFacts) -> History {
     if let Some(held) = store.held(key) {
         let contradicted = held.mod_revision == at && expectation == Expectation::Delete;
-        return if held.mod_revision < at || held.changed_at < at || contradicted {
-            History::Replaced(format!(
-                "{key} was last written at {}, not at {at} or later",
-                held.mod_revision
-            ))
-        } else {
-            History::Contains
+        let written = held.mod_revision;
+        if written < at || held.changed_at < at || contradicted {
+            return History::Replaced(format!("{key} was last written at {written}, not at {at} or later"));
+        }
+        return match store.unproven_from(held.changed_at).filter(|_| held.changed_at > at) {
+            // All was known up to there, and then the key was found otherwise, but not written since.
+            Some(known) if written <= known => History::Replaced(format!(
+                "{key} is another one now at {written}, a revision that was known up to {known}"
+            )),
+            // A later write that such a read brought may be one of a history without the version.
+            Some(_) if written > at => History::Unknown(format!(
+                "{key} was found written at {written} by a full read at {} that could not be tied to what was known \
+                 before",
+                held.changed_at
+            )),
+            _ => History::Contains,
         };
     }
     match store.tombstone(key) {
-        Some(deleted) if Some(deleted) == store.unproven_at() && deleted > at => History::Unknown(format!(
+        Some(deleted) if store.unproven_from(deleted).is_some() && deleted > at => History::Unknown(format!(
             "{key} was found gone by a full read at {deleted} that could not be tied to what was known before"
         )),
         Some(deleted) if deleted > at => History::Contains,

@@ -19,6 +19,10 @@ struct Facts {
     tombstones: BTreeMap<&'static str, u64>,
     known_since: u64,
     unproven_at: Option<u64>,
+    /// An older one.
+    unproven_before: Option<u64>,
+    /// Up to where everything was known before them.
+    unproven_from: u64,
     hold: Option<String>,
 }
 
@@ -39,8 +43,12 @@ impl StoreFacts for Facts {
     fn unproven_at(&self) -> Option<Revision> {
         self.unproven_at.map(Revision)
     }
-    fn contradicts(&self, version: &Version) -> bool {
-        version.digest == FOREIGN
+    fn unproven_from(&self, at: Revision) -> Option<Revision> {
+        let is_one = self.unproven_at == Some(at.0) || self.unproven_before == Some(at.0);
+        is_one.then_some(Revision(self.unproven_from))
+    }
+    fn confirms(&self, version: &Version) -> bool {
+        version.digest != FOREIGN
     }
     fn hold(&self) -> Option<String> {
         self.hold.clone()
@@ -65,6 +73,8 @@ fn facts() -> Facts {
         tombstones: BTreeMap::new(),
         known_since: 10,
         unproven_at: None,
+        unproven_before: None,
+        unproven_from: 0,
         hold: None,
     }
 }
@@ -320,6 +330,15 @@ fn what_the_store_no_longer_knows_is_said() {
     // Found gone by a reload that may be a restore: the put may never have been of this history.
     let unproven = Facts { tombstones: [("routes/1", 58)].into(), unproven_at: Some(58), ..known };
     assert_eq!(fleet.answer(&put_at(50), &unproven, LATER).outcome, Outcome::CannotSay);
+    let twice = Facts { unproven_at: Some(60), unproven_before: Some(58), ..unproven };
+    assert_eq!(fleet.answer(&put_at(50), &twice, LATER).outcome, Outcome::CannotSay);
+    // Or found written later: a restored history may have had that write, and never the version.
+    let written = Facts { held: [("routes/1", (55, 58))].into(), tombstones: BTreeMap::new(), ..twice };
+    assert_eq!(fleet.answer(&put_at(50), &written, LATER).outcome, Outcome::CannotSay);
+    assert_eq!(fleet.answer(&put_at(55), &written, LATER).outcome, Outcome::Applied);
+    // What it was at 55 had been known, and it is another one now.
+    let otherwise = Facts { unproven_from: 56, ..written };
+    assert_eq!(fleet.answer(&put_at(55), &otherwise, LATER).outcome, Outcome::HistoryReplaced);
 }
 
 #[test]

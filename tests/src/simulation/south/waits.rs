@@ -111,7 +111,11 @@ impl World {
             self.coverage.reached(standing_case(&node.standing));
             self.coverage.reached_if("fleet/two-of-one-id", node.duplicate);
         }
-        if answer.outcome == Outcome::Applied {
+        let seen = self.replicas[asked.replica].mirror.has_seen(asked.committed, &self.etcd.truth);
+        // Lost by a restore before this replica came to it, and written over since: nothing tells it from a write of
+        // the history that goes on.
+        self.coverage.reached_if("wait/lost-before-it-was-seen", answer.outcome == Outcome::Applied && !seen);
+        if answer.outcome == Outcome::Applied && seen {
             for node in &answer.nodes {
                 if let Err(wrong) = self.check_applied(&asked, node) {
                     let question = &asked.question;

@@ -41,7 +41,10 @@ impl World {
         if let Some(begin) = &part.begin {
             let held = stream.served.as_ref().and_then(|served| served.session.held());
             let epoch = self.replicas[replica].mirror.epoch();
-            let known = |held| line.holds(held) || claims::is_true_in(&self.etcd.truth, epoch, held);
+            // While a jump is held, what is served is of the history before, and a base may be of the one after.
+            let is_world = self.fleet.planes[replica].publication.hold.is_none();
+            let known =
+                |held| is_world && (line.holds(held) || claims::is_true_in(&self.etcd.truth, epoch, held));
             stream.wire.own_base = begin.base.is_none() || held.is_none_or(known);
             if let Some(held) = held.filter(|held| begin.base.is_some() && line.lies_in_a_gap(held)) {
                 wrong = Some(format!("it takes {held:?} as a base, of which it has read nothing"));
