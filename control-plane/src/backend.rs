@@ -175,6 +175,8 @@ pub struct KeyRevisions {
     pub create_revision: Revision,
     /// The revision of its last write.
     pub mod_revision: Revision,
+    /// Its value, where it is kept: that of content. Two histories may have written a key at the same revisions.
+    pub value: Option<Bytes>,
 }
 
 /// A request to a running source.

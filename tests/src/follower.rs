@@ -167,6 +167,7 @@ impl Follower {
             key: key.into(),
             create_revision: Revision(create),
             mod_revision: Revision(modified),
+            value: None,
         });
         ResumePoint { cluster_id, revision: Revision(told.safe), keys: keys.collect() }
     }

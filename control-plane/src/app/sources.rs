@@ -153,6 +153,7 @@ fn audit(environment: &Environment, etcd: &EtcdConfig, metrics: Metrics, supervi
             key: key.clone(),
             create_revision: *create_revision,
             mod_revision: *mod_revision,
+            value: None,
         };
         shown.is_live().then(|| Pinned {
             revision: shown.world.version().revision,

@@ -140,11 +140,13 @@ impl Core {
             key: Bytes::copy_from_slice(resource.key().as_str().as_bytes()),
             create_revision: resource.create_revision(),
             mod_revision: resource.mod_revision(),
+            value: Some(resource.value().clone()),
         });
         let others = self.others.iter().map(|(key, (create, modified))| KeyRevisions {
             key: key.clone(),
             create_revision: *create,
             mod_revision: *modified,
+            value: None,
         });
         let mut keys: Vec<_> = content.chain(others).collect();
         keys.sort_unstable_by(|a, b| a.key.cmp(&b.key));

@@ -163,18 +163,18 @@ fn continuity(store: &Mvcc, resume: Option<&ResumePoint>) -> Continuity {
         return Continuity::Rewound { evidence };
     }
     let Ok(entries) = access::everything(store, point.revision) else { return Continuity::Unproven };
-    let held: BTreeMap<_, _> = point.keys.iter().map(revisions).collect();
-    let kept: BTreeMap<_, _> =
-        entries.iter().map(|entry| (&entry.key, (entry.create_revision, entry.mod_revision))).collect();
-    if held == kept {
+    let kept: BTreeMap<_, _> = entries.iter().map(|entry| (&entry.key, entry)).collect();
+    let is_kept = |key: &KeyRevisions| {
+        kept.get(&key.key).is_some_and(|entry| {
+            (entry.create_revision, entry.mod_revision) == (key.create_revision, key.mod_revision)
+                && key.value.as_ref().is_none_or(|value| *value == entry.value)
+        })
+    };
+    if kept.len() == point.keys.len() && point.keys.iter().all(is_kept) {
         return Continuity::Proven;
     }
     let evidence = format!("the store held other keys at revision {} than those held of it", point.revision);
     Continuity::Rewound { evidence }
-}
-
-const fn revisions(key: &KeyRevisions) -> (&bytes::Bytes, (Revision, Revision)) {
-    (&key.key, (key.create_revision, key.mod_revision))
 }
 
 /// The next whole revisions after one.

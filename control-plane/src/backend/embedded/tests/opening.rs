@@ -18,6 +18,7 @@ fn point(load: &Load) -> ResumePoint {
         key: entry.key.clone(),
         create_revision: entry.create_revision,
         mod_revision: entry.mod_revision,
+        value: Some(entry.value.clone()),
     });
     ResumePoint { cluster_id: load.cluster_id, revision: load.revision, keys: keys.collect() }
 }

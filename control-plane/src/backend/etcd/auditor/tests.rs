@@ -54,6 +54,7 @@ fn pinned() -> Pinned {
         key: Bytes::from_static(b"gen_id"),
         create_revision: Revision(2),
         mod_revision: Revision(7),
+        value: None,
     };
     Pinned { revision: Revision(9), content, others: vec![gen_id] }
 }

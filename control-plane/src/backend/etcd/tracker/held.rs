@@ -6,14 +6,14 @@ use bytes::Bytes;
 use headwater_model::{Digest, Revision};
 
 use super::input::{Found, Proof, ProofQuestion, Testimony, key_hash, value_hash};
-use crate::backend::{Entry, KeyEvent, ResumePoint};
+use crate::backend::{Entry, KeyEvent, KeyRevisions, ResumePoint};
 
 /// The revisions of one key. No value: the store keeps those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Revisions {
     create: Revision,
     modified: Revision,
-    /// `None` for a key that comes from the file: it was not seen with its value by this process.
+    /// `None` where only the revisions are known: the file keeps no values but those of content.
     value: Option<Digest>,
 }
 
@@ -40,11 +40,12 @@ pub(super) enum Verdict {
 impl Held {
     /// From the last known good file.
     pub(super) fn from_resume(point: ResumePoint) -> Self {
-        let keys = point
-            .keys
-            .into_iter()
-            .map(|k| (k.key, Revisions { create: k.create_revision, modified: k.mod_revision, value: None }))
-            .collect();
+        let revisions = |key: &KeyRevisions| Revisions {
+            create: key.create_revision,
+            modified: key.mod_revision,
+            value: key.value.as_deref().map(value_hash),
+        };
+        let keys = point.keys.into_iter().map(|key| (key.key.clone(), revisions(&key))).collect();
         Self { cluster_id: point.cluster_id, revision: point.revision, keys }
     }
 

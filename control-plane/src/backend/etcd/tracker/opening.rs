@@ -225,6 +225,15 @@ impl Tracker {
                         "a linearizable read went back behind an earlier one",
                     );
                 }
+                let risen = self.held.as_ref().is_some_and(|held| {
+                    self.checked.revision < held.revision && held.revision <= page.header.revision
+                });
+                if risen && matches!(loading.continuity, Continuity::Rewound { .. }) {
+                    // A member that was behind has caught up, or a new history has grown past the old one: which of
+                    // the two, the content tells.
+                    let note = "etcd's head lay below what was delivered and does no longer: proving again";
+                    return self.fail(now, Blame::Stream, note);
+                }
                 loading.take(page);
                 self.check(now, true);
             }

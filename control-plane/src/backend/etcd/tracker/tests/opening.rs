@@ -165,6 +165,42 @@ fn w7_the_value_of_the_newest_key_counts_once_it_was_seen() {
 }
 
 #[test]
+fn w7_the_value_of_the_newest_key_counts_where_the_file_has_it() {
+    for (value, same) in [(&b"{}"[..], true), (b"another value", false)] {
+        let mut point = Rig::point(100);
+        point.keys[1].value = Some(Bytes::from_static(b"{}"));
+        let mut rig = Rig::new(Some(point));
+        rig.connected();
+        rig.checked(120);
+        let found = super::super::Found {
+            create_revision: Revision(20),
+            mod_revision: Revision(20),
+            value: super::super::value_hash(value),
+        };
+        rig.proof(Proof { newest: Some(found), ..Rig::good_proof() });
+        assert_eq!(start_of_watch(&mut rig).is_some(), same, "{}", rig.note());
+    }
+}
+
+#[test]
+fn w6_a_head_that_rises_again_before_the_read_is_no_rewind() {
+    let mut rig = Rig::new(Some(Rig::point(100)));
+    rig.connected();
+    rig.checked(90);
+    rig.pass(secs(1));
+    rig.checked(90);
+    // A member that was behind has caught up: it still has the history.
+    rig.page(130, vec![entry("routes/1", 10, 10)], false);
+    assert!(rig.note().contains("proving again"), "{}", rig.note());
+    assert!(rig.told().iter().all(|event| !matches!(event, SourceEvent::Loaded(_))));
+    rig.wait_for_connect();
+    rig.connected();
+    rig.checked(130);
+    rig.proof(Rig::good_proof());
+    assert_eq!(start_of_watch(&mut rig), Some(100));
+}
+
+#[test]
 fn a_doubt_that_the_second_read_does_not_confirm_is_dropped() {
     let mut rig = Rig::new(Some(Rig::point(100)));
     rig.connected();

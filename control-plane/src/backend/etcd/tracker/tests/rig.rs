@@ -73,6 +73,7 @@ impl Rig {
             key: Bytes::from_static(key.as_bytes()),
             create_revision: Revision(at),
             mod_revision: Revision(at),
+            value: None,
         };
         ResumePoint {
             cluster_id: CLUSTER,
