@@ -170,6 +170,8 @@ struct Peer {
     standing: Option<Standing>,
     /// Whether this stream's hello took degraded content.
     accepts_degraded: bool,
+    /// Whether something was refused on this stream since a version was last taken.
+    was_refused: bool,
     /// Since when it has been behind this node, or without proof of life of its source.
     unfit_since: Option<Duration>,
 }
@@ -447,6 +449,7 @@ impl Protocol {
     /// Holds this version from now on: acknowledges it and hands it to the disk.
     fn take_version(&mut self, version: Version, content: Content, changes: Changes, at: Moment) {
         self.applied = Some(version.clone());
+        self.peer.was_refused = false;
         self.record.taken();
         self.acknowledge(at);
         self.out.push(Action::Persist(Persist { version, content, changes }));

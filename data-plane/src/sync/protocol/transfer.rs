@@ -127,6 +127,10 @@ impl Protocol {
     pub(super) fn part(&mut self, part: TransferPart, at: Moment) {
         let TransferPart { begin, changes, last } = part;
         let staging = match (self.staging.take(), begin) {
+            (None, Some(begin)) if self.is_on_an_unexplained_base(&begin) => {
+                // Its answer would be waited for, for ever: the next hello says what is held.
+                return self.violation("a transfer on a base that is not held, and nothing was refused", at);
+            }
             (None, Some(begin)) => self.begin(begin, at),
             (Some(staging), None) => staging,
             (Some(_), Some(_)) => return self.violation("a transfer inside a transfer", at),
@@ -149,7 +153,7 @@ impl Protocol {
     }
 
     fn begin(&mut self, begin: Begin, at: Moment) -> Staging {
-        if begin.base.is_some_and(|base| self.applied.as_ref().is_none_or(|held| held.digest != base)) {
+        if self.is_on_another_base(&begin) {
             self.record.dropped();
             return Staging::Skipping;
         }
@@ -159,6 +163,16 @@ impl Protocol {
         }
         let changes = Vec::new();
         Staging::Taking(Box::new(Taking { begin, changes, value_bytes: 0, bytes: 0, puts_began: false }))
+    }
+
+    fn is_on_another_base(&self, begin: &Begin) -> bool {
+        begin.base.is_some_and(|base| self.applied.as_ref().is_none_or(|held| held.digest != base))
+    }
+
+    /// What was in flight when this node refused something may be on another base, and the refusal has told the
+    /// replica where this node is. Otherwise the two have come apart.
+    fn is_on_an_unexplained_base(&self, begin: &Begin) -> bool {
+        self.is_on_another_base(begin) && !self.peer.was_refused
     }
 
     /// The rules that a transfer's beginning alone can break.
@@ -254,6 +268,7 @@ impl Protocol {
             detail: refusal.detail.into(),
         };
         self.record.refused(&refused, at.unix);
+        self.peer.was_refused = true;
         self.send(NodeMessage::Refused(refused), at);
     }
 

@@ -59,9 +59,12 @@ fn a_lost_change_is_a_mismatch() {
 }
 
 #[test]
-fn a_transfer_on_a_base_that_is_not_held_is_dropped_without_a_report() {
+fn what_was_in_flight_on_another_base_at_a_refusal_is_dropped_without_a_report() {
     let (old, other) = (content(FOUR), content(&[("routes/7", 3)]));
     let mut node = Node::holding(&old);
+    let mut wrong = step(&old, &other, 12);
+    wrong.begin.as_mut().unwrap().target.digest = Digest(5);
+    assert_eq!(refusals(&node.part(wrong)), [RefusedWhy::Mismatch]);
     let mut part = step(&other, &old, 12);
     let rest = TransferPart { begin: None, changes: part.changes.split_off(1), last: true };
     part.last = false;
@@ -69,6 +72,22 @@ fn a_transfer_on_a_base_that_is_not_held_is_dropped_without_a_report() {
     assert!(node.part(rest).is_empty());
     assert_eq!(node.protocol.status(node.at.now).counts.dropped, 1);
     assert!(staged(&node.part(step(&old, &other, 12))).is_some(), "the next one is taken");
+}
+
+#[test]
+fn a_base_that_nothing_explains_ends_the_stream() {
+    let (old, other) = (content(FOUR), content(&[("routes/7", 3)]));
+    let mut node = Node::holding(&old);
+    let mut part = step(&other, &old, 12);
+    part.last = false;
+    // In silence the replica would wait for an answer for ever.
+    let actions = node.part(part);
+    assert!(actions.iter().any(|action| matches!(action, Action::Close { .. })), "{actions:?}");
+    assert!(
+        actions.iter().any(|action| matches!(action, Action::Connect { connection: 2, .. })),
+        "{actions:?}"
+    );
+    assert_eq!((node.protocol.content(), node.protocol.status(node.at.now).receiving), (&old, None));
 }
 
 #[test]
