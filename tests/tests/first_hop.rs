@@ -53,6 +53,18 @@ async fn live(follower: &Follower) {
         .await;
 }
 
+/// A hundred keys, and a follower that is live on a way that can be cut.
+async fn followed_through_a_proxy() -> (Etcd, Client, TcpProxy, Follower) {
+    let etcd = Etcd::start().await;
+    let mut client = etcd.client().await;
+    fill(&mut client, 100).await;
+    let proxy = TcpProxy::start(etcd.address()).await;
+    let follower = Follower::start(through(proxy.address), PREFIX);
+    follower.equals(&client).await;
+    live(&follower).await;
+    (etcd, client, proxy, follower)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_keys_are_loaded_in_pages_under_writes() {
     if !dependable("ten_thousand_keys_are_loaded_in_pages_under_writes") {
@@ -85,13 +97,7 @@ async fn a_cut_is_resumed_without_a_load_and_progress_follows_other_writes() {
     if !dependable("a_cut_is_resumed_without_a_load_and_progress_follows_other_writes") {
         return;
     }
-    let etcd = Etcd::start().await;
-    let mut client = etcd.client().await;
-    fill(&mut client, 100).await;
-    let proxy = TcpProxy::start(etcd.address()).await;
-    let follower = Follower::start(through(proxy.address), PREFIX);
-    follower.equals(&client).await;
-    live(&follower).await;
+    let (_etcd, mut client, proxy, follower) = followed_through_a_proxy().await;
     proxy.refuse();
     put(&mut client, "routes/new", "{}").await;
     delete(&mut client, "routes/00001").await;
@@ -111,13 +117,7 @@ async fn compaction_beyond_the_safe_revision_is_an_unproven_load() {
     if !dependable("compaction_beyond_the_safe_revision_is_an_unproven_load") {
         return;
     }
-    let etcd = Etcd::start().await;
-    let mut client = etcd.client().await;
-    fill(&mut client, 100).await;
-    let proxy = TcpProxy::start(etcd.address()).await;
-    let follower = Follower::start(through(proxy.address), PREFIX);
-    follower.equals(&client).await;
-    live(&follower).await;
+    let (_etcd, mut client, proxy, follower) = followed_through_a_proxy().await;
     proxy.refuse();
     delete(&mut client, "routes/00001").await;
     client.put("/elsewhere", "x", None).await.expect("etcd takes a write");
@@ -134,13 +134,7 @@ async fn a_load_does_not_wait_on_a_connection_that_went_silent_with_the_watch() 
     if !dependable("a_load_does_not_wait_on_a_connection_that_went_silent_with_the_watch") {
         return;
     }
-    let etcd = Etcd::start().await;
-    let mut client = etcd.client().await;
-    fill(&mut client, 100).await;
-    let proxy = TcpProxy::start(etcd.address()).await;
-    let follower = Follower::start(through(proxy.address), PREFIX);
-    follower.equals(&client).await;
-    live(&follower).await;
+    let (_etcd, mut client, proxy, follower) = followed_through_a_proxy().await;
     proxy.strand();
     let began = Instant::now();
     delete(&mut client, "routes/00001").await;

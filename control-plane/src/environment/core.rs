@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_model::shape::{Shape, classify};
+use headwater_model::shape::is_content;
 use headwater_model::{Generation, Revision, Version};
 use imbl::OrdMap;
 
@@ -296,7 +296,7 @@ impl Core {
     }
 
     fn take_other_put(&mut self, entry: &Entry) -> bool {
-        if matches!(classify(&entry.key), Shape::Content(_)) {
+        if is_content(&entry.key) {
             return false;
         }
         self.others.insert(entry.key.clone(), (entry.create_revision, entry.mod_revision));

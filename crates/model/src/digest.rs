@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 
 /// Names the hash function and the content-shape rule together. Sides that differ in it cannot compare digests.
 pub const DIGEST_SCHEME: u32 = 1;
@@ -34,6 +34,12 @@ impl Digest {
         hasher.update(&mod_revision.to_le_bytes());
         hasher.update(value);
         Self(hasher.digest128())
+    }
+
+    /// Hashes bytes alone, to tell two values apart inside one process: no part of the digest scheme.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(xxh3_128_with_seed(bytes, SEED))
     }
 
     /// The digest with one more resource.

@@ -37,25 +37,36 @@ pub enum Ignored {
 /// Classifies a key given relative to `<prefix>/`.
 #[must_use]
 pub fn classify(relative: &[u8]) -> Shape {
-    let Ok(text) = std::str::from_utf8(relative) else {
-        return Shape::Ignored(Ignored::NotUtf8);
-    };
+    match content(relative) {
+        Ok(text) => Shape::Content(Key::new(text)),
+        Err(why) => Shape::Ignored(why),
+    }
+}
+
+/// Whether a key given relative to `<prefix>/` is content, without making a [`Key`] of it.
+#[must_use]
+pub fn is_content(relative: &[u8]) -> bool {
+    content(relative).is_ok()
+}
+
+fn content(relative: &[u8]) -> Result<&str, Ignored> {
+    let text = std::str::from_utf8(relative).map_err(|_| Ignored::NotUtf8)?;
     if text == "plugins" {
-        return Shape::Content(Key::new(text));
+        return Ok(text);
     }
     let Some((first, rest)) = text.split_once('/') else {
-        return Shape::Ignored(if text.is_empty() { Ignored::EmptySegment } else { Ignored::Single });
+        return Err(if text.is_empty() { Ignored::EmptySegment } else { Ignored::Single });
     };
     if first == DATA_PLANE {
-        return Shape::Ignored(Ignored::DataPlane);
+        return Err(Ignored::DataPlane);
     }
     if !first.is_empty() && rest.is_empty() {
-        return Shape::Ignored(Ignored::Placeholder);
+        return Err(Ignored::Placeholder);
     }
     if text.split('/').any(str::is_empty) {
-        return Shape::Ignored(Ignored::EmptySegment);
+        return Err(Ignored::EmptySegment);
     }
-    Shape::Content(Key::new(text))
+    Ok(text)
 }
 
 impl Ignored {

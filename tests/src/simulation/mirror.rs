@@ -9,7 +9,7 @@ use headwater_control_plane::backend::{
     Batch, Continuity, Entry, KeyEvent, KeyRevisions, Load, ResumePoint, SourceEvent,
 };
 use headwater_model::Revision;
-use headwater_model::shape::{Shape, classify};
+use headwater_model::shape::is_content;
 
 use super::coverage::Coverage;
 use super::truth::{Epoch, Fact, Facts, Truth, difference};
@@ -69,7 +69,7 @@ impl Mirror {
             key: key.clone(),
             create_revision: Revision(fact.create_revision),
             mod_revision: Revision(fact.mod_revision),
-            value: matches!(classify(key), Shape::Content(_)).then(|| fact.value.clone()),
+            value: is_content(key).then(|| fact.value.clone()),
         });
         let revision = Revision(self.safe?);
         Some(ResumePoint { cluster_id: self.cluster_id, revision, keys: keys.collect() })

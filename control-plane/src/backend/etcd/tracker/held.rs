@@ -172,3 +172,36 @@ impl Revisions {
             && self.value.is_none_or(|value| value == found.value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Keys that are there, each with the revision of its one write.
+    fn entries() -> impl Strategy<Value = Vec<Entry>> {
+        proptest::collection::btree_map(0_u8..40, 1_u64..30, 0..40).prop_map(|keys| {
+            let entry = |(key, at): (u8, u64)| Entry {
+                key: Bytes::from(format!("routes/{key:02}")),
+                value: Bytes::from(format!("{at}")),
+                create_revision: Revision(at),
+                mod_revision: Revision(at),
+            };
+            keys.into_iter().map(entry).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_read_leaves_nothing_of_what_was_held_before(before in entries(), read in entries()) {
+            let before = Held::from_entries(None, 7, Revision(30), &before);
+            let (kept, afresh) = (
+                Held::from_entries(Some(before), 7, Revision(40), &read),
+                Held::from_entries(None, 7, Revision(40), &read),
+            );
+            prop_assert_eq!(kept.keys, afresh.keys);
+            prop_assert_eq!(kept.revision, Revision(40));
+        }
+    }
+}

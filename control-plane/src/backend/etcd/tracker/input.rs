@@ -365,7 +365,7 @@ pub fn key_hash(key: &[u8], create_revision: Revision, mod_revision: Revision) -
 /// What a value is remembered by.
 #[must_use]
 pub fn value_hash(value: &[u8]) -> Digest {
-    Digest::of_resource("", 0, 0, value)
+    Digest::of_bytes(value)
 }
 
 // === impl Settings ===

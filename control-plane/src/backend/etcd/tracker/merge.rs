@@ -47,3 +47,26 @@ impl Merged {
         Batch { revision: self.revision, first: self.first.unwrap_or(self.revision), events }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(key: &'static str, revision: u64) -> Batch {
+        let event =
+            KeyEvent::Delete { key: Bytes::from_static(key.as_bytes()), revision: Revision(revision) };
+        Batch::new(Revision(revision), vec![event])
+    }
+
+    #[test]
+    fn what_was_merged_says_where_it_began() {
+        let mut merged = Merged::default();
+        for (key, revision) in [("routes/1", 5), ("routes/2", 7), ("routes/1", 9)] {
+            merged.take(gone(key, revision));
+        }
+        let batch = merged.into_batch();
+        assert_eq!((batch.first, batch.revision), (Revision(5), Revision(9)));
+        let events: Vec<_> = batch.events.iter().map(|event| (event.key(), event.revision().0)).collect();
+        assert_eq!(events, [(&Bytes::from("routes/2"), 7), (&Bytes::from("routes/1"), 9)]);
+    }
+}
